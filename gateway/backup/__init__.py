@@ -1,1 +1,1 @@
-"""A copy of a gateway's data directory that can be restored: taken while it runs, put back where nothing is."""
+"""Backups of a gateway's data directory: taken while it runs, restored into an empty place."""

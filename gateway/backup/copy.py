@@ -3,9 +3,9 @@
 Sandboxes write into the trees that are copied here, and this may run as root. So no symlink is followed on either side,
 every step goes from an open directory, and only files, directories and symlinks are copied. Nothing copied is setuid,
 setgid or sticky. Holes stay holes: a file of many terabytes costs its content. A file with several names in a tree is
-copied once, and has them in the copy. Names that vanish are skipped.
-An entry that cannot be copied is left out, for any reason: a program can provoke almost any error on its own files, and
-must not end the backup of others by it. The system never gets a whole path, so none is too long.
+copied once, and has them in the copy. Names that vanish are skipped. An entry that cannot be copied is left out, for
+any reason: a program can provoke almost any error on its own files, and must not end the backup of others by it. The
+system never gets a whole path, so none is too long.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from gateway.backup.hard_links import HardLinks
 from sandbox.system.problem import printable
 
 DEEPEST = 80  # no snapshot goes deeper than 64
-NAMED = 20  # of what was left out
+NAMED = 20  # of the entries left out
 PIECE_BYTES = 8 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-TRIES = 3  # for an entry that changes its kind under our hands
-# The target's or this process's trouble, not that of one entry: these end the copy.
+TRIES = 3  # for an entry that changes its kind during the copy
+# Faults of the target or of this process, not of one entry: these end the copy.
 _OF_ALL = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ENOMEM, errno.EMFILE, errno.ENFILE,
 }  # fmt: skip
@@ -33,8 +33,8 @@ _CHANGED = {errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.ENXIO}  # it is of a
 
 
 class Copier:
-    """Counts what it copied and what it left out; `told` is called with the number of bytes done. A source that
-    `changes` may name an entry twice, before and after a rename: the first copy stays."""
+    """Counts the entries copied and left out; `told` is called with the number of bytes done. A source that `changes`
+    may name an entry twice, before and after a rename: the first copy stays."""
 
     def __init__(self, told: Callable[[int], None] = lambda done: None, *, changes: bool = False) -> None:
         self.files = 0
@@ -45,11 +45,11 @@ class Copier:
         self._changes = changes
         self._passed_over = (FileNotFoundError, FileExistsError) if changes else (FileNotFoundError,)
         self._as_root = os.geteuid() == 0
-        self._links: HardLinks | None = None  # of the tree that is being copied
+        self._links: HardLinks | None = None  # of the present tree
 
     def tree(self, source: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
         """Copy the directory `source` to `target`, which is made; of its own entries only those that are `wanted`. A
-        `source` that is not there is no harm. Raises OSError, with what was copied so far left."""
+        missing `source` is no error. Raises OSError; the entries copied so far stay."""
         try:
             opened = os.open(source, _DIRECTORY)
         except FileNotFoundError:
@@ -142,14 +142,15 @@ class Copier:
                     self._finish(source, target)
                     if links is not None:
                         links.remember(info, there, target_name)
-                except OSError:  # what is left out is not there in part
+                except OSError:  # no partial copy may stay
                     os.unlink(target_name, dir_fd=there)
                     raise
         self.files += 1
         return True
 
     def _pour(self, source: int, target: int) -> None:
-        """As much as there was at the beginning: a file that grows meanwhile must not keep us for ever."""
+        """Copies as many bytes as there were at the beginning: a file that grows meanwhile must not keep us for
+        ever."""
         size, at = os.fstat(source).st_size, 0
         os.ftruncate(target, size)
         while at < size:
@@ -170,11 +171,11 @@ class Copier:
                 self._told(self.bytes)
 
     def _finish(self, source: int, target: int) -> None:
-        """Owner first: to change it takes rights away."""
+        """Owner first: changing it clears mode bits."""
         info = os.fstat(source)
         if self._as_root:
             os.fchown(target, info.st_uid, info.st_gid)
-        # What could be read here can be read in the copy, even if its rights were taken away meanwhile.
+        # A file that could be read here is readable in the copy, even if its rights were taken away meanwhile.
         readable = 0 if self._as_root else 0o500 if stat.S_ISDIR(info.st_mode) else 0o400
         os.fchmod(target, info.st_mode & 0o777 | readable)
         os.utime(target, ns=(info.st_atime_ns, info.st_mtime_ns))
@@ -191,8 +192,8 @@ class Copier:
 
 
 def measure(directory: Path) -> tuple[int, int, int]:
-    """How many regular files there are in it, their bytes, and how many symlinks. Links to directories may be missing
-    from that: which ones are depends on the machine. Raises OSError."""
+    """The number of regular files in it, their bytes, and the number of symlinks. Links to directories may be missing:
+    which ones count as such depends on the machine. Raises OSError."""
     files = size = links = 0
     for _, _, names, here in os.fwalk(directory, onerror=_give_up):
         for name in names:
@@ -208,7 +209,7 @@ def _give_up(error: OSError) -> None:
 
 
 def _names(directory: int) -> Iterator[str]:
-    """Of what is in an open directory; nothing more once it was removed."""
+    """The names in an open directory; none any more once it was removed."""
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             yield entry.name

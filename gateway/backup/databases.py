@@ -14,18 +14,18 @@ from sync.snapshots.presence import Kept
 
 BUSY_SECONDS = 30.0
 PAGES = 1024  # at once
-# A session whose disk is not copied into its place must not take an empty one for what it began with.
+# A session whose disk is not copied into its place must not take an empty one for the disk it began with.
 _NOT_FRESH = """UPDATE sessions SET state = CAST(json_set(CAST(state AS TEXT), '$.fresh', json('false')) AS BLOB)
     WHERE json_extract(CAST(state AS TEXT), '$.fresh')"""
 
 
 class DamagedDatabase(Exception):
-    """The copy is not whole; the text says what SQLite found."""
+    """The copy is damaged; the text has SQLite's finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a database says of one session."""
+    """A session's row in a database."""
 
     session_id: str
     user_id: str
@@ -34,8 +34,8 @@ class Known:
 
 
 def copy_database(source: Path, target: Path, told: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Copy it by SQLite's own means: all that was committed when this began, and nothing half. `told` hears how many
-    of how many bytes are done. Raises sqlite3.Error, OSError, DamagedDatabase."""
+    """Copy a database with SQLite's backup API: everything committed when this began, and no partial commit. `told`
+    gets the bytes done and the total. Raises sqlite3.Error, OSError, DamagedDatabase."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     with closing(_opened(source)) as live, closing(_opened(target)) as copy:
         # Held from here to the end: without it, every commit of the gateway would make the copy begin again.
@@ -56,7 +56,7 @@ def copy_database(source: Path, target: Path, told: Callable[[int, int], None] =
 
 
 def known_sessions(database: Path) -> Iterator[Known]:
-    """All sessions of a database that nobody writes, or of one that is in use, user by user. Raises sqlite3.Error."""
+    """All sessions of a database, in use or not, user by user. Raises sqlite3.Error."""
     if not database.exists():
         return
     with closing(_opened(database)) as db:
@@ -66,7 +66,7 @@ def known_sessions(database: Path) -> Iterator[Known]:
 
 
 def known(session_id: str, user_id: str, state: bytes) -> Known:
-    """A state that cannot be read says nothing."""
+    """A state that cannot be parsed counts as empty."""
     try:
         members = orjson.loads(state)
         return Known(session_id, user_id, int(members.get("generation") or 0), members.get("clean") is True)
@@ -75,12 +75,12 @@ def known(session_id: str, user_id: str, state: bytes) -> Known:
 
 
 def kept(sessions: Iterator[Known]) -> Iterator[Kept]:
-    """Those of which a generation was stored."""
+    """The sessions that have a stored generation."""
     return (Kept(each.session_id, Keys.of_user(each.user_id), each.generation) for each in sessions if each.generation)
 
 
 def count(database: Path) -> tuple[int, int]:
-    """How many sessions and records it has."""
+    """The number of sessions and of records in it."""
     if not database.exists():
         return 0, 0
     with closing(_opened(database)) as db:
@@ -93,7 +93,7 @@ def count(database: Path) -> tuple[int, int]:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """To read and write: a log that a killed gateway left has to be taken in, which SQLite does for writers alone."""
+    """To read and write: the log of a killed gateway has to be merged, which SQLite does for writers only."""
     uri = path.absolute().as_uri() + "?mode=rw"
     return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
 

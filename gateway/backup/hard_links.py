@@ -1,8 +1,8 @@
-"""Files with several names, copied once: a program could otherwise fill the backup's disk with the names of one file.
+"""Copies files with several names once: otherwise a program could fill the backup's disk with the names of one file.
 
-While a tree is copied, a directory in its copy holds one more name of each such file, by the number that the original
-has. So nothing is held in memory, and no path is needed. The number may be another file's by then, or the file may have
-changed: then it is copied again, a few times. Where the target knows no hard links, each name gets a copy.
+While a tree is copied, a directory in its copy holds one more name of each such file, made of the original's inode
+number. So nothing is held in memory, and no path is needed. The number may be another file's by then, or the file may
+have changed: then it is copied again, a few times. Where the target knows no hard links, each name gets a copy.
 """
 
 import errno

@@ -1,7 +1,7 @@
-"""What a backup says about itself, in `holdfast-backup.json`. Pure.
+"""The description of a backup, in its file `holdfast-backup.json`. Pure.
 
-The file gets its name last: a directory without it is no backup, or one that was cut off. It says how many files and
-bytes the backup has, so that a copy of it that lacks some is known.
+The file gets its name last: a directory without it is no backup, or one that was cut off. It has the number of the
+backup's files and bytes, so that an incomplete copy of it is noticed.
 """
 
 import json
@@ -14,7 +14,7 @@ FORMAT = 2  # 1 counted those symlinks too that led to no directory on the machi
 
 
 class BadBackup(Exception):
-    """It cannot be restored; the text says why and what to do."""
+    """The backup cannot be restored; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class BackupManifest:
     format: int = FORMAT
 
     def is_whole(self, files: int, size: int, links: int) -> bool:
-        """Whether a copy with so many regular files, bytes in them and symlinks has all that was counted."""
+        """True if a copy with so many regular files, bytes in them and symlinks is complete."""
         if self.format == 1:
             return files <= self.files <= files + links
         return (files, size) == (self.files, self.bytes)
@@ -42,7 +42,7 @@ def encode(note: BackupManifest) -> str:
 
 
 def decode(text: str) -> BackupManifest:
-    """Raises BadBackup."""
+    """Parse the file. Raises BadBackup."""
     try:
         members = json.loads(text)
         format = members["format"]

@@ -1,4 +1,4 @@
-"""Putting a backup back: into a data directory that does not exist or is empty, and to nothing else.
+"""Restores a backup into a data directory that does not exist or is empty, and nowhere else.
 
 While it runs, and if it is cut off, the directory holds a mark, and no gateway starts on it.
 """
@@ -15,12 +15,12 @@ from gateway.config.settings import Settings
 
 
 class CannotRestore(Exception):
-    """The text says why and what to do."""
+    """The backup cannot be restored; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePaths:
-    """Where each part goes."""
+    """The target of each part."""
 
     data: Path
     database: Path
@@ -28,7 +28,7 @@ class RestorePaths:
 
 
 def read_note(directory: Path) -> manifest.BackupManifest:
-    """What the backup says about itself. Raises BadBackup if it is none, or not whole."""
+    """The backup's own description. Raises BadBackup if the directory is no backup, or an incomplete one."""
     try:
         text = (directory / manifest.NAME).read_text()
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def read_note(directory: Path) -> manifest.BackupManifest:
 
 
 def places(settings: Settings, found: manifest.BackupManifest) -> RestorePaths:
-    """Raises CannotRestore if the settings are for another kind of gateway than the backup is of."""
+    """The targets. Raises CannotRestore if the settings are for another kind of gateway than the backup's."""
     if settings.store.kind != found.store:
         raise CannotRestore(f"the backup is of a gateway with a {found.store} store: set HOLDFAST_STORE to one")
     if settings.objects.kind != found.objects:
@@ -59,7 +59,7 @@ def places(settings: Settings, found: manifest.BackupManifest) -> RestorePaths:
 
 
 def put_back(directory: Path, where: RestorePaths, told: Callable[[str, int], None]) -> Copier:
-    """Raises CannotRestore, DataDirBusy, SettingsError; OSError only before anything is written."""
+    """Restore a backup. Raises CannotRestore, DataDirBusy, SettingsError; OSError only before anything is written."""
     check_empty(where)
     what = ""
     copier = Copier(lambda done: told(what, done))
@@ -89,7 +89,7 @@ def put_back(directory: Path, where: RestorePaths, told: Callable[[str, int], No
     return copier
 
 
-NOBODYS = ("lock", "holdfast.db.lock", "lost+found", "agents")  # no backup has them
+NOBODYS = ("lock", "holdfast.db.lock", "lost+found", "agents")  # entries that are in no backup
 
 
 def check_empty(where: RestorePaths) -> None:

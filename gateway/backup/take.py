@@ -1,15 +1,15 @@
-"""Taking a backup of a gateway that may be running.
+"""Takes a backup of a gateway that may be running.
 
-The order makes it consistent although nothing stands still:
+The order makes the backup consistent although the gateway goes on writing:
 
     databases    as of one moment: every message that was acknowledged before is in them
     pointers     after the databases: a session that has a generation there has at least that one here
-    the rest     manifests and packs, after the pointers that name them. They are never changed, and nothing that was
-                 named goes before a grace (HOLDFAST_SNAPSHOT_GRACE) has passed
-    disks        what lies in sandboxes now, which is not in any snapshot yet
+    the rest     manifests and packs, after the pointers that name them. They are never changed, and no object that
+                 was named is removed before a grace (HOLDFAST_SNAPSHOT_GRACE) has passed
+    disks        the files in sandboxes now, which are not in any snapshot yet
 
 A session that is deleted between the databases and the pointers is in the one and not in the other, or has an older
-generation there if it was made anew: then both are copied again. A session with a snapshot gets that back when it
+generation there if it was created again: then both are copied again. A session with a snapshot gets that back when it
 wakes; its disk, which programs change while it is read, is put beside as an `.aside-<n>` tree, and left out where it
 holds nothing else. A session without one keeps its disk.
 """
@@ -40,7 +40,7 @@ _ASIDE = re.compile(r"\.aside-([0-9]{1,9})")
 
 
 class CannotBackUp(Exception):
-    """The text says why and what to do."""
+    """The backup cannot be taken; the text says why and what to do."""
 
 
 class Backup:
@@ -78,7 +78,7 @@ class Backup:
         return self._finish(unfinished, began)
 
     def _take_secrets(self) -> None:
-        """They are the operator's, not a sandbox's: links are followed, and none is left out."""
+        """Secrets are the operator's, not a sandbox's: links are followed, and none is left out."""
         self._what = "secrets"
         secrets, target = self._settings.data_dir / "secrets", self._data / "secrets"
         if not os.path.lexists(secrets):
@@ -103,7 +103,7 @@ class Backup:
             self._take_databases()
             self._take_pointers()
             before, missing = missing, {each.session_id for each in self._known.values() if self._lacks_pointer(each)}
-            if missing <= before:  # missing for good: the check tells of them
+            if missing <= before:  # missing for good: the check reports them
                 return
             for path in (self._data / "holdfast.db", self._data / "spool.db", self._objects):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class Backup:
 
     @property
     def _database(self) -> Path:
-        """Where the copy says what sessions there are; not there at all if Postgres does."""
+        """The copy that lists the sessions; it does not exist if Postgres has them."""
         return self._data / ("spool.db" if self._settings.store.kind == "http" else "holdfast.db")
 
     @property
@@ -146,7 +146,7 @@ class Backup:
         return sorted(each for each in root.iterdir() if each.is_dir()) if root.is_dir() else []
 
     def _lacks_pointer(self, session: Known) -> bool:
-        """Also if it has one that is older than the database: then it was deleted, and made anew."""
+        """True also if its pointer is older than the database: then the session was deleted, and created again."""
         if not session.generation or self._settings.objects.kind != "file":
             return False
         try:
@@ -154,7 +154,7 @@ class Backup:
             return pointers.decode(session.session_id, content).newest.number < session.generation
         except FileNotFoundError:
             return True
-        except Damaged:  # the check tells of it
+        except Damaged:  # the check reports it
             return False
 
     # -- content and disks --------------------------------------------------------------------------------------------
@@ -181,10 +181,10 @@ class Backup:
         clean = stored and known is not None and known.clean
         kept, target = home / "kept", self._data / "sandboxes" / home.name / "kept"
         if clean and not any(_ASIDE.fullmatch(each) for each in _names(kept)):
-            return  # what is on it is in its newest generation
+            return  # its files are in the newest generation
         self._copier.tree(kept, target, lambda name: _ASIDE.fullmatch(name) is not None)
         if target.is_dir():
-            target.chmod(0o700)  # whatever the sandbox made of its own
+            target.chmod(0o700)  # whatever rights the sandbox gave its own
         if clean:
             return
         numbers = [int(found[1]) for each in _names(target) if (found := _ASIDE.fullmatch(each))]
@@ -196,10 +196,11 @@ class Backup:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     async def _check(self) -> None:
-        """All that the copy names must be in it. What the gateway itself lacks is told, and no reason to fail."""
+        """Every object that the copy refers to must be in it. An object that the gateway itself lacks is a warning, not
+        a failure."""
         if self._settings.objects.kind != "file":
             return
-        if self._settings.store.kind == "postgresql":  # which says what sessions there are; here are their pointers
+        if self._settings.store.kind == "postgresql":  # it lists the sessions; only their pointers are here
             named = [Kept(session_id, keys, 0) for session_id, keys in self._pointed.items()]
         else:
             named = list(databases.kept(iter(sorted(self._known.values(), key=lambda each: each.user_id))))
@@ -233,7 +234,7 @@ class Backup:
 
 
 def check_place(settings: Settings, directory: Path) -> None:
-    """Raises CannotBackUp if there is nothing to take, or no place to put it."""
+    """Raises CannotBackUp if there is nothing to back up, or no place to put it."""
     if settings.store.kind == "sqlite" and not settings.store.path.is_file():
         raise CannotBackUp(f"there is no database {settings.store.path}: check HOLDFAST_DATA_DIR and HOLDFAST_STORE")
     if not settings.data_dir.is_dir():
@@ -252,5 +253,5 @@ def check_place(settings: Settings, directory: Path) -> None:
 def _names(directory: Path) -> list[str]:
     try:
         return os.listdir(directory)
-    except OSError:  # there is none, or a program of its session made it unreadable: copying it tells of that
+    except OSError:  # there is none, or a program made it unreadable: copying it reports that
         return []

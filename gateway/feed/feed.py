@@ -1,13 +1,13 @@
 """Changes of a user's sessions, sent to the pages that watch them (`/ws/events`).
 
-A new page gets the whole list (session_list.py), then what changes. This loads and wakes no session: one that is not
+A new page gets the whole list (session_list.py), then the changes. This loads and wakes no session: one that is not
 loaded is described from the store. There is a *watch* for each user who has a page open, and nothing for the others: a
 session that changes looks for its user's watch, finds none, and goes on.
 
-A changed session is described when it is due (throttle.py), as it is then, and sent if that differs from what was sent
-last. Each transition of a sync is sent. For a page that does not read, changes wait (viewer_backlog.py) or it is
-closed; nothing is lost silently, because a page that comes back begins with the whole list. Changes that another
-gateway makes are not seen here.
+A changed session is described when it is due (throttle.py), in its state at that time, and sent if the description
+differs from the last one sent. Each transition of a sync is sent. For a page that does not read, changes wait
+(viewer_backlog.py) or the page is closed; no change is lost silently, because a page that comes back begins with the
+whole list. Changes made by another gateway are not seen here.
 """
 
 import asyncio
@@ -32,33 +32,33 @@ from sync.machine.history import Moved
 log = structlog.get_logger()
 
 SOON_SECONDS = 0.05
-INTERVAL_SECONDS = 0.2  # between two words about the same session
+INTERVAL_SECONDS = 0.2  # between two frames about the same session
 FEED_SECONDS = 0.05
 TOLD_AT_ONCE = 200  # sessions
-LOOK_SECONDS = 5.0  # for the store to say what has become of a session
+LOOK_SECONDS = 5.0  # for the store to describe a session
 LOOK_AGAIN_SECONDS = 1.0
 
 Described = dict[str, Any]
 
 
 class SessionCatalogue(Protocol):
-    """Where sessions are found (`Catalogue` of gateway/session/catalogue.py is one)."""
+    """Finds and describes sessions; `Catalogue` of gateway/session/catalogue.py implements it."""
 
     def loaded(self, session_id: str) -> Described | None:
-        """The session as it is, if it is loaded here."""
+        """The session's description, if it is loaded here."""
         ...
 
     async def kept(self, session_id: str) -> Described | None:
-        """The session as the store knows it; None if there is none. Loads nobody. Raises StoreUnavailable."""
+        """The session as the store has it; None if there is none. Loads no session. Raises StoreUnavailable."""
         ...
 
     def described(self, user_id: str | None) -> AsyncIterator[list[Described]]:
-        """Every session of the user, some at a time; others have their turn in between. Raises StoreUnavailable."""
+        """Every session of the user, some at a time; other tasks run in between. Raises StoreUnavailable."""
         ...
 
 
 def moved_members(moved: Moved) -> Mapping[str, Any]:
-    """A transition as people see it; what says nothing is left out."""
+    """A transition as clients see it; empty members are left out."""
     made = moved.transition
     shown: dict[str, Any] = {"state": made.state, "generation": made.generation, "at": iso(moved.at)}
     if made.attempt:
@@ -74,7 +74,7 @@ class SessionFeed:
     def __init__(self, catalogue: SessionCatalogue) -> None:
         self._catalogue = catalogue
         self._watches: dict[str, _Watch] = {}
-        self._unloaded: dict[tuple[str, str], None] = {}  # changed, and only the store knows how: user, session
+        self._unloaded: dict[tuple[str, str], None] = {}  # changed and not loaded: user, session
         self._looking: tuple[str, str] | None = None
         self._bell = asyncio.Event()
         self._farewell: bytes | None = None
@@ -83,10 +83,10 @@ class SessionFeed:
     def __len__(self) -> int:
         return sum(len(watch.viewers) for watch in self._watches.values())
 
-    # What sessions tell
+    # Called by sessions
 
     def stir(self, user_id: str, session_id: str) -> None:
-        """Something about the session may be another than it was."""
+        """The description of the session may have changed."""
         if self._watches and (watch := self._watches.get(user_id)) is not None:
             watch.stir(session_id)
 
@@ -97,25 +97,25 @@ class SessionFeed:
                 viewer.say(frame)
 
     def gone(self, user_id: str, session_id: str) -> None:
-        """The session is no more."""
+        """The session was purged."""
         self._unloaded.pop((user_id, session_id), None)
         if self._looking == (user_id, session_id):
             self._looking = None
         if (watch := self._watches.get(user_id)) is not None:
             watch.gone(session_id)
 
-    # What pages ask
+    # Called by pages
 
     async def join(self, user_id: str, viewer: EventViewer) -> None:
-        """Watch from here on; returns when the list is made, with which the viewer can `begin`. `leave` in the end,
-        whatever comes of it. Raises StoreUnavailable."""
+        """Watch from here on; return when the list is made, with which the viewer can `begin`. Call `leave` in the end,
+        also after an error. Raises StoreUnavailable."""
         if (watch := self._watches.get(user_id)) is None:
             watch = self._watches[user_id] = _Watch(self, user_id)
         await watch.join(viewer)
 
     def begin(self, user_id: str, viewer: EventViewer) -> None:
         self._watches[user_id].begin(viewer)
-        if self._farewell is not None:  # it was on its way in when the others were told
+        if self._farewell is not None:  # it joined while the others were told to come back
             self._see_off(viewer, self._farewell)
         if self._over:
             viewer.close(CloseCode.COMING_BACK)
@@ -128,7 +128,7 @@ class SessionFeed:
                 watch.end()
                 del self._watches[user_id]
 
-    # What the house asks
+    # Called by the gateway
 
     def say_goodbye(self, retry_after: float) -> None:
         self._farewell = frame_text(chat_frames.dump("going_away", retryAfter=retry_after))
@@ -142,7 +142,7 @@ class SessionFeed:
         viewer.say(farewell)
 
     def close(self) -> None:
-        """Everybody is to come back later."""
+        """Close every page; all are to come back later."""
         self._over = True
         for watch in self._watches.values():
             watch.end()
@@ -150,8 +150,8 @@ class SessionFeed:
                 viewer.close(CloseCode.COMING_BACK)
 
     async def look_up(self) -> None:
-        """For ever: describe what changed and is not loaded, one after the other. A store that is away is asked again
-        later; whoever is loaded does not wait for it."""
+        """For ever: describe changed sessions that are not loaded, one after the other. A store that is away is asked
+        again later; loaded sessions do not wait for it."""
         while True:
             if not self._unloaded:
                 self._bell.clear()
@@ -184,7 +184,7 @@ class SessionFeed:
 
 
 class _Watch:
-    """One user's pages, and what they were told last."""
+    """One user's pages, and the last descriptions sent to them."""
 
     def __init__(self, bulletin: SessionFeed, user_id: str) -> None:
         self._bulletin = bulletin
@@ -195,15 +195,15 @@ class _Watch:
         self._feeding: asyncio.TimerHandle | None = None
         self._over = False
         self.viewers: dict[EventViewer, None] = {}
-        self._told: dict[str, bytes] = {}  # a digest of what was sent last of a session, since the last list was made
+        self._told: dict[str, bytes] = {}  # a digest of each session's last description, since the last list was made
         self._making: asyncio.Task[None] | None = None
-        self._listing: ReferenceType[SessionList] | None = None  # lives as long as somebody waits for it or is given it
+        self._listing: ReferenceType[SessionList] | None = None  # lives while a page waits for it or is sent it
 
     # The list
 
     async def join(self, viewer: EventViewer) -> None:
-        """One list for all who come while it is made, or while somebody is still given it: however many do not read,
-        there is one of it in memory."""
+        """One list serves all pages that come while it is made, or while it is still being sent: however many pages do
+        not read, memory holds one list."""
         self.viewers[viewer] = None
         viewer.on_behind = self.feed_later
         listing = self._shared()
@@ -212,7 +212,7 @@ class _Watch:
             self._listing = ref(listing)
             self._making = self._loop.create_task(self._make(listing), name=f"list {self._user_id}")
         viewer.await_list(listing)
-        del listing  # the viewer lets go of it when it has all of it, and nobody else is to hold it longer
+        del listing  # the viewer frees it once it has all of it; no other reference may keep it longer
         if self._making is not None:
             await asyncio.wait([making := self._making])
             if making.cancelled():
@@ -229,7 +229,7 @@ class _Watch:
             listing.end()
         finally:
             self._making = None
-            self._told.clear()  # what was sent last is not what is in the list
+            self._told.clear()  # the list may differ from the last descriptions sent
 
     def stir(self, session_id: str) -> None:
         self._schedule(self._pacing.stir(session_id, self._loop.time()))
@@ -254,7 +254,7 @@ class _Watch:
     # When it is due
 
     def _schedule(self, due: float | None) -> None:
-        """See to it that something is told then, or earlier."""
+        """Set the timer to then, unless it is due earlier."""
         if due is None or self._over:
             return
         if self._timer is not None:
@@ -280,7 +280,7 @@ class _Watch:
             self._show(session_id, described)
 
     def looked_up(self, session_id: str, described: Described | None) -> None:
-        """What the store says, unless it was loaded meanwhile and is told of by itself."""
+        """The store's description of a session. One that was loaded meanwhile is described by its actor."""
         if self._bulletin.loaded(session_id) is not None:
             self.stir(session_id)
         elif described is None or described["userId"] != self._user_id:
@@ -289,7 +289,7 @@ class _Watch:
             self._show(session_id, described)
 
     def _show(self, session_id: str, described: Described) -> None:
-        """To all, unless nothing is another but when somebody was last active."""
+        """Send a description to all pages, unless only the time of the last activity has changed."""
         told = hashlib.blake2b(orjson.dumps({**described, "lastActiveAt": None}), digest_size=16).digest()
         if self._told.get(session_id) == told and self._making is None:
             return
@@ -300,7 +300,7 @@ class _Watch:
         for viewer in list(self.viewers):
             viewer.show(session_id, frame)
 
-    # Who is behind
+    # Viewers that are behind
 
     def feed_later(self) -> None:
         if self._feeding is None and not self._over:
@@ -320,7 +320,7 @@ class _Watch:
             self.feed_later()
 
     def _repay(self, changed: Iterable[str] | None) -> None:
-        """Tell once more what one of them has missed. The others hear it twice, which says nothing new."""
+        """Send the changes again that a viewer has missed. The other pages get them twice, which does no harm."""
         for session_id in changed or ():
             self._told.pop(session_id, None)
             self.stir(session_id)

@@ -1,8 +1,8 @@
 """A user's sessions as they were at one moment, in frames that are the same for every page. Pure.
 
-A list may have thousands of sessions and take a while to be made and to be read, so several pages are given the same
-one. Whoever gets it late is owed what was told since it was begun (`since`): so it is good for newcomers as long as
-that is little: beyond, a new list costs everybody less.
+A list may have thousands of sessions and take a while to be made and to be read, so several pages are sent the same
+one. A page that gets it late is also owed the changes since it was begun (`since`): so the list serves newcomers as
+long as those are few; above that, a new list is cheaper.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ MOST_SINCE = 1_000  # sessions
 
 
 class SessionList:
-    """Begun empty. It must hear of every session that pages are told of from then on (`changed`, `gone`)."""
+    """Empty at first. From then on it must be told of every session that pages are told of (`changed`, `gone`)."""
 
     __slots__ = ("__weakref__", "_frames", "_made", "_open", "_open_bytes", "since")
 
@@ -29,7 +29,8 @@ class SessionList:
         self.since = ViewerBacklog()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Its frames, one after the other, once it is made; whoever has not got the last holds all of it."""
+        """Its frames, one after the other, once it is made; an iterator that is not at its end keeps all of it in
+        memory."""
         for number in range(len(self._frames)):
             yield self._frames[number]
 
@@ -47,7 +48,7 @@ class SessionList:
 
     @property
     def current(self) -> bool:
-        """Whether it is made, and good for somebody who comes now."""
+        """True if it is made, and good for a page that comes now."""
         return self._made and len(self.since) <= MOST_SINCE
 
     def _close_frame(self, end: bytes) -> None:
@@ -64,5 +65,5 @@ class SessionList:
 
     @property
     def _is_shared(self) -> bool:
-        """While it is made, by whoever comes, however much happens."""
+        """While it is being made pages share it, however much changes."""
         return self.current or not self._made

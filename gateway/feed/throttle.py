@@ -15,12 +15,12 @@ class Throttle:
         """Seconds: changes within `soon` of the first are sent together; the next sending comes `interval` later."""
         self._soon = soon
         self._interval = interval
-        self._due: dict[str, float] = {}  # what changed, and when to send it
-        self._told: dict[str, float] = {}  # what was sent a moment ago, and when
+        self._due: dict[str, float] = {}  # changed sessions, and when to send them
+        self._told: dict[str, float] = {}  # recently sent ones, and when
 
     @property
     def next(self) -> float | None:
-        """When something is due; None if nothing changed."""
+        """When the next session is due; None if none has changed."""
         return min(self._due.values(), default=None)
 
     def stir(self, name: str, now: float) -> float | None:
@@ -32,12 +32,12 @@ class Throttle:
         return due
 
     def forget(self, name: str) -> None:
-        """It is gone: nothing of it is sent."""
+        """The session is gone: send nothing of it."""
         self._due.pop(name, None)
         self._told.pop(name, None)
 
     def due(self, now: float, most: int | None = None) -> list[str]:
-        """What to send now, in the order of the first changes; beyond `most`, the rest stays due."""
+        """The sessions to send now, in the order of their first changes; beyond `most`, the rest stays due."""
         found = list(islice((name for name, when in self._due.items() if when <= now), most))
         self._told = {name: when for name, when in self._told.items() if when + self._interval > now}
         for name in found:

@@ -1,6 +1,6 @@
-"""One page that watches a user's sessions. It is up with the news, or it is behind: then what it is owed waits with it,
-within bounds, until its socket has taken what it was given. One that takes nothing for `STUCK_SECONDS`, or is owed too
-much, is closed with 4408: it comes back, and is given the whole list anew.
+"""One page that watches a user's sessions. It is up to date, or it is behind: then its frames wait with it, within
+bounds, until its socket has taken the earlier ones. One that takes nothing for `STUCK_SECONDS`, or is behind by too
+much, is closed with 4408: it comes back, and gets the whole list again.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,8 @@ STUCK_SECONDS = 20.0
 
 
 class EventViewer:
-    """Begins behind: nothing is sent before the list. `on_behind` is called when it falls behind later on."""
+    """A viewer is behind at first: nothing is sent before the list. `on_behind` is called when it falls behind later
+    on."""
 
     __slots__ = ("_arrears", "_least", "_listed", "_since", "begun", "on_behind", "outlet")
 
@@ -26,26 +27,26 @@ class EventViewer:
         self.on_behind: Callable[[], None] = lambda: None
         self._arrears: ViewerBacklog | None = ViewerBacklog()
         self.begun = False  # it was given the list
-        self._listed: Iterator[bytes] = iter(())  # what it is still to be given of the list
-        self._least = 0  # that its socket had to send yet, since it fell behind
-        self._since: float | None = None  # when that was
+        self._listed: Iterator[bytes] = iter(())  # the rest of the list
+        self._least = 0  # the fewest unsent bytes of its socket since it fell behind
+        self._since: float | None = None  # the time of that
 
     @property
     def behind(self) -> bool:
-        """Whether it waits for its socket; before the list it waits for that."""
+        """True while it waits for its socket; before the list it waits for that."""
         return self.begun and self._arrears is not None
 
     # All frames are wire-ready: the same bytes go to every page.
 
     def say(self, frame: bytes) -> None:
-        """What is to be heard word by word, in order."""
+        """Send a frame of which each one counts, in order."""
         if (arrears := self._owed()) is None:
             self.outlet.send_text_prepared(frame)
         elif not arrears.say(frame):
             self.close(CloseCode.TOO_SLOW)
 
     def show(self, session_id: str, frame: bytes) -> None:
-        """A session as it is now."""
+        """Send a session's present description."""
         if (arrears := self._owed()) is None:
             self.outlet.send_text_prepared(frame)
         elif not arrears.changed(session_id):
@@ -64,17 +65,18 @@ class EventViewer:
         return self._arrears
 
     def await_list(self, listing: SessionList) -> None:
-        """It will be given this list, which may have been begun earlier: what changed since is owed."""
+        """Begin with this list, which may have been begun earlier, and with the changes since then."""
         self._listed, self._arrears = iter(listing), listing.since.copy()
 
     def begin(self, now: float) -> tuple[str, ...] | None:
-        """The list, which is made by now, then what happened since it was begun; as `catch_up`."""
+        """Send the list, which is made by now, then the changes since it was begun; returns as `catch_up`."""
         self.begun = True
         return self.catch_up(now)
 
     def catch_up(self, now: float) -> tuple[str, ...] | None:
-        """Called now and then while it is behind. Give it what its socket has room for: of the list, then of what it is
-        owed. Once that is all, it is up with the news, but for the sessions that are returned; else None."""
+        """Called now and then while the viewer is behind. Send as much as its socket has room for: of the list, then of
+        its backlog. When all is sent, it is up to date, except for the sessions that are returned; before that, return
+        None."""
         unsent = self.outlet.buffered
         if unsent > HIGH_WATER:
             if self._since is None or unsent < self._least:
@@ -91,7 +93,7 @@ class EventViewer:
         changed, self._arrears = self._arrears.left, None
         return changed
 
-    # What its pass tells it
+    # Called by its AccessWatch
 
     def tell_expiring(self, at: str) -> None:
         self.say(frame_text(chat_frames.dump("auth_expiring", at=at)))
@@ -100,7 +102,7 @@ class EventViewer:
         self.say(frame_text(chat_frames.dump("error", code=code, error=reason)))
 
     def close(self, code: CloseCode, reason: str | None = None) -> None:
-        self._listed = iter(())  # until its peer has answered, it need not hold a whole list
+        self._listed = iter(())  # frees the list before its peer has answered
         self.outlet.close(code, reason or code.reason)
 
     def abort(self) -> None:

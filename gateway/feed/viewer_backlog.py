@@ -1,9 +1,9 @@
-"""What a page's connection still has to get while it does not read. Pure.
+"""The frames and changes that a page's connection still has to get while it does not read. Pure.
 
 For a changed session only the id is queued; its current state is rendered when it is sent. Transitions and answers are
 queued as they are, up to a bound in messages and bytes; beyond that the viewer has to start again with the whole list.
-The backlog is sent as the connection drains: first transitions and answers in order, then purged sessions, then
-changed ones.
+The backlog is sent as the connection drains: first transitions and answers in order, then purged sessions, then changed
+ones.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ MOST_SESSIONS = 10_000
 
 
 class ViewerBacklog:
-    """Each method that adds says whether there was room for it."""
+    """Each method that adds returns whether there was room."""
 
     __slots__ = ("_bytes", "_changed", "_gone", "_words")
 
@@ -22,10 +22,10 @@ class ViewerBacklog:
         self._words: deque[bytes] = deque()
         self._bytes = 0
         self._changed: dict[str, None] = {}  # a session is here or among those that are gone
-        self._gone: dict[str, bytes] = {}  # the word that it is
+        self._gone: dict[str, bytes] = {}  # with the frame that reports it
 
     def __len__(self) -> int:
-        """How many sessions it is about."""
+        """The number of sessions in it."""
         return len(self._changed) + len(self._gone)
 
     def copy(self) -> "ViewerBacklog":
@@ -45,13 +45,13 @@ class ViewerBacklog:
         return len(self) <= MOST_SESSIONS
 
     def gone(self, session_id: str, word: bytes) -> bool:
-        """Also of one that came and went meanwhile: whoever was listed it just now has it."""
+        """Also for a session that came and went meanwhile: a viewer may have it from the list."""
         self._changed.pop(session_id, None)
         self._gone[session_id] = word
         return len(self) <= MOST_SESSIONS
 
     def pay(self) -> bytes | None:
-        """The next word, which is owed no longer; None if there is none left but of what changed."""
+        """Remove and return the next frame; None if only changed sessions are left."""
         if self._words:
             word = self._words.popleft()
             self._bytes -= len(word)

@@ -1,1 +1,1 @@
-"""What one user, and all of them, may have at once."""
+"""Limits on one user, and on all users together."""

@@ -1,13 +1,14 @@
-"""What one user's sockets may take of what all users share: the loop's time, and memory. Pure: the time is an argument.
+"""One user's share of the resources that all users' sockets share: the loop's time, and memory. Pure: the time is an
+argument.
 
 In one turn of the loop a user's frames have a maximum weight, over all of the user's sockets; the rest waits for the
-next turn. So a turn stays short for everybody, however much a user sends on however many sockets. A frame that weighs
-more than is left is handled all the same, and its user goes without for some turns; they pass quickly if nobody else
-is there. Over the seconds there are two budgets, of frames and of bytes. A user who has overspent is not read until
-that is paid: TCP pushes back, nothing is dropped.
+next turn. So a turn stays short for all others, however much a user sends on however many sockets. A frame that weighs
+more than is left is handled all the same, and its user goes without for some turns; they pass quickly if no one else
+sends. Over the seconds there are two budgets, of frames and of bytes. A user who has overspent is not read until the
+debt is paid: TCP pushes back, nothing is dropped.
 
-Two things take memory here, each with a bound for all of a user's sockets together: what was read and `waits` for a
-turn (beyond the bound none of them is read), and what peers do not read (the `stalled` sockets divide the bound; one
+Two things take memory here, each with a bound for all of a user's sockets together: input that `waits` for a turn
+(above the bound none of them is read), and output that peers do not read (the `stalled` sockets divide the bound; one
 that leaves more unread is too slow). gateway/limits/inbound_bytes.py bounds unfinished messages.
 """
 
@@ -17,14 +18,14 @@ from gateway.limits.rate import Budget
 
 FRAMES_A_TURN = 32  # of one socket, by weight
 TURN = 128  # of one user, by weight
-LOW = TURN // 2  # what is left when the next turn has to come
+LOW = TURN // 2  # at this rest, the next turn has to come
 WEIGHED = 9  # bits: a frame weighs 1, and 1 more for each 512 bytes of it
-READ = 13  # bits: what is read weighs 1 for each 8 KiB, whole frames or not
+READ = 13  # bits: a read weighs 1 for each 8 KiB, whole frames or not
 SIZABLE = 1 << READ  # bytes; a smaller read weighs nothing
-SMALL_BYTES = 64 << 10  # what each socket may hold uncounted
+SMALL_BYTES = 64 << 10  # each socket may hold this many uncounted
 WAITING_BYTES = 4 << 20
 UNSENT_BYTES = 8 << 20
-_SETTLED_FRAMES, _SETTLED_BYTES = 64, 256 << 10  # what is not worth a look at the budgets
+_SETTLED_FRAMES, _SETTLED_BYTES = 64, 256 << 10  # less than this is not worth a check of the budgets
 
 
 @dataclass(slots=True)
@@ -36,8 +37,8 @@ class Throttled:
 
 
 class Allowance:
-    """One user's. A shell calls `begin` before the first frame of each turn, takes from `left`, and adds to `frames`
-    and `bytes`; these are plain members because they are touched for every read."""
+    """The allowance of one user. A shell calls `begin` before the first frame of each turn, takes from `left`, and adds
+    to `frames` and `bytes`; these are plain members because they are touched for every read."""
 
     __slots__ = (
         "_budget_bytes",
@@ -80,20 +81,20 @@ class Allowance:
             self._paid_at = now + owed
 
     def owes(self, now: float) -> float:
-        """Seconds until anything may be taken again."""
+        """Seconds until the user may take more."""
         return max(0.0, self._paid_at - now)
 
     @property
     def overfull(self) -> bool:
-        """Whether too much waits for a turn to read more."""
+        """True if too much input waits for a turn to read more."""
         return self.waiting > WAITING_BYTES
 
     @property
     def drained(self) -> bool:
-        """Whether so little waits that it may be read again."""
+        """True if so little waits that reading may go on."""
         return self.waiting <= WAITING_BYTES // 2
 
     @property
     def room(self) -> int:
-        """How many bytes a peer that does not read may leave unsent."""
+        """The bytes that a peer that does not read may leave unsent."""
         return max(SMALL_BYTES, UNSENT_BYTES // max(1, self.stalled))

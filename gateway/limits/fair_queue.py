@@ -1,4 +1,4 @@
-"""Who goes next where only so many may at once: users take turns. Pure.
+"""The order of requests of which only so many may run at once: users take turns. Pure.
 
 A request *waits* until `next` *begins* it, and is *over* at some time. At most `at_once` are under way, and
 `at_once_per_user` of one user. Users take turns (round robin); the requests of one user go in their order. So a hundred
@@ -6,7 +6,7 @@ requests of one user are one turn ahead of another's first, not a hundred. A use
 and keeps the turn.
 
 Never: more under way than allowed; a request that waits although it could begin. Bounds: one entry for each request
-that waits or is under way; whoever asks bounds those. A crash forgets them all: who still wants something asks again.
+that waits or is under way; the callers bound those. A crash forgets them all: callers ask again.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ class FairQueue(Generic[K]):
     def __init__(self, at_once: int, at_once_per_user: int) -> None:
         self._at_once, self._at_once_per_user = at_once, at_once_per_user
         self._waiting: dict[str, dict[K, None]] = {}  # by user, in the order of their turns
-        self._user_of: dict[K, str] = {}  # of those that wait
+        self._user_of: dict[K, str] = {}  # of waiting requests
         self._under_way: dict[K, str] = {}  # key -> user
         self._begun_by: Counter[str] = Counter()
 
@@ -41,11 +41,11 @@ class FairQueue(Generic[K]):
         return key in self._under_way
 
     def all_waiting(self) -> Iterator[tuple[K, str]]:
-        """Every key that waits, and whose it is, in no order."""
+        """Every waiting key with its user, in no order."""
         return iter(self._user_of.items())
 
     def position(self, key: K) -> int | None:
-        """Which one it is of those that wait, if all could begin; None if it does not wait."""
+        """The key's place among those that wait, if all could begin; None if it does not wait."""
         user = self._user_of.get(key)
         if user is None:
             return None
@@ -61,7 +61,7 @@ class FairQueue(Generic[K]):
         return place
 
     def positions(self) -> Iterator[tuple[K, int]]:
-        """Everybody's, in that order."""
+        """The place of every waiting key, in that order."""
         rounds = [list(keys) for keys in self._waiting.values()]
         place = 0
         for turn in range(max(map(len, rounds), default=0)):
@@ -71,13 +71,13 @@ class FairQueue(Generic[K]):
                     yield keys[turn], place
 
     def ask(self, key: K, user: str) -> None:
-        """It wants to begin."""
+        """The request wants to begin."""
         if key not in self._user_of and key not in self._under_way:
             self._waiting.setdefault(user, {})[key] = None
             self._user_of[key] = user
 
     def leave(self, key: K) -> None:
-        """It does not want to any more."""
+        """The request does not want to begin any more."""
         user = self._user_of.pop(key, None)
         if user is not None:
             keys = self._waiting[user]
@@ -86,7 +86,7 @@ class FairQueue(Generic[K]):
                 del self._waiting[user]
 
     def next(self, may: Callable[[K, str], bool] = lambda key, user: True) -> tuple[K, str] | None:
-        """Begin the next one that may, and tell whose it is; None if nobody may. Ask again until then."""
+        """Begin the next one that may, and return it with its user; None if none may. Call again until then."""
         if len(self._under_way) >= self._at_once:
             return None
         for user, keys in self._waiting.items():
@@ -99,13 +99,13 @@ class FairQueue(Generic[K]):
 
     def _begin(self, key: K, user: str) -> None:
         self.leave(key)
-        if user in self._waiting:  # its next turn comes after everybody's
+        if user in self._waiting:  # its next turn comes after those of all others
             self._waiting[user] = self._waiting.pop(user)
         self._under_way[key] = user
         self._begun_by[user] += 1
 
     def over(self, key: K) -> None:
-        """It is begun and done, or came to nothing."""
+        """The request was begun and is done, or came to nothing."""
         user = self._under_way.pop(key, None)
         if user is not None:
             self._begun_by[user] -= 1

@@ -1,12 +1,11 @@
-"""Which images users may name for their sessions. Pure.
+"""The images that users may name for their sessions. Pure.
 
 HOLDFAST_IMAGES has patterns. In each `*` stands for any characters but `/`, `**` for any, and a pattern that is one of
 these alone for every image. A pattern that names a registry is compared with the registry and with the rest, each by
 itself; one that begins with `**` and names none is for every registry. A pattern without a tag allows every tag and
 every digest, one with a tag that tag alone: beside a digest, a tag means nothing, so it allows none. Names are compared
 as Docker reads them: `debian` is `docker.io/library/debian`. Without patterns users may name HOLDFAST_DOCKER_IMAGE
-alone. A service may name any image. What a user named is looked at again at each start: the setting may have changed
-since.
+alone. A service may name any image. A user's choice is checked again at each start: the setting may have changed since.
 """
 
 import re
@@ -22,7 +21,7 @@ A_PATTERN = "patterns of images such as debian, debian:*-slim or registry.exampl
 
 
 def read_patterns(text: str) -> tuple[str, ...]:
-    """Raises ValueError."""
+    """Parse the setting. Raises ValueError."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if len(found) > 100 or not all(_PATTERN.fullmatch(part) and part.count("@") <= 1 for part in found):
         raise ValueError(f"wants at most 100 {A_PATTERN}")
@@ -31,13 +30,13 @@ def read_patterns(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ImageRule:
-    """`given` is what a session gets that names none."""
+    """`given` is the image of sessions that name none."""
 
     given: str = ""
     patterns: tuple[str, ...] = ()
 
     def refusal(self, image: str | None, *, granted: bool = False) -> str | None:
-        """Why a session may not have this image; None if it may. `granted`: a service asked for it."""
+        """The reason why a session may not have this image; None if it may. `granted`: a service asked for it."""
         if image is None or granted or image == self.given:
             return None
         wanted = read_reference(image)
@@ -62,7 +61,7 @@ def _allows(pattern: str, wanted: ImageReference) -> bool:
         return True
     registry, path, tag, digest = split_reference(pattern)
     if registry == HUB and path not in pattern and (bare := path.removeprefix("library/")).startswith("**"):
-        path = bare  # `library` is what Docker puts before one word, and `**` is any number of them
+        path = bare  # Docker puts `library` before a single word; `**` may stand for several
     if registry == HUB and pattern.startswith("**"):  # of any registry
         named = _matches(path, wanted.repository)
     else:
@@ -75,7 +74,7 @@ def _allows(pattern: str, wanted: ImageReference) -> bool:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Where each piece of the pattern may end, one after the other: no pattern takes long."""
+    """Tracks where each piece of the pattern may end, one after the other: so no pattern takes long."""
     ends = {0}
     for piece in _PIECES.findall(pattern):
         if piece == "**":

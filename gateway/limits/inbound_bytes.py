@@ -1,9 +1,9 @@
-"""How many bytes of one user's messages may be on their way in at once, on all their sockets together.
-Pure: a message waits for room on an event, and nothing else waits.
+"""A bound on the bytes of one user's messages that are on their way in, on all the user's sockets together. Pure: a
+message waits for room on an event, and nothing else waits.
 
-A message counts from the moment its length is known until its session has dealt with it. A short one is counted when it
-is whole; if that exceeds the bound, no further one is read for a while. A long one (above LARGE) is asked for before it
-is read: its socket is read on when there is room, one after the other in the order they asked, so a thousand half
+A message counts from the moment its length is known until its session has processed it. A short one is counted when it
+is whole; if that exceeds the bound, no further one is read for a while. A long one (above LARGE) asks for room before
+it is read: its socket is read on when there is room, one after the other in the order they asked, so a thousand half
 messages cost no more than the bound. A grant covers the whole message: none holds one part and waits for another.
 """
 
@@ -17,7 +17,7 @@ ROOM_BYTES = 8 << 20
 
 
 class InboundBytes:
-    """One user's. `add` and `remove` count what is there; a `Claim` asks before it comes."""
+    """The room of one user. `add` and `remove` count present bytes; a `Claim` asks for room in advance."""
 
     __slots__ = ("__weakref__", "_waiting", "held", "limit")
 
@@ -31,7 +31,7 @@ class InboundBytes:
         return self.held >= self.limit
 
     def fits(self, size: int) -> bool:
-        """Whether `size` more bytes are within the bound; a single message always is."""
+        """True if `size` more bytes are within the bound; a single message always is."""
         return self.held + size <= self.limit or not self.held
 
     def add(self, size: int) -> None:
@@ -84,22 +84,22 @@ class Claim:
         self.size = 0  # bytes that are granted
 
     def reach(self, size: int, then: Callable[[], None]) -> bool:
-        """Whether the socket may read a message of `size` bytes. If not, `then` is called once it may."""
+        """True if the socket may read a message of `size` bytes. If not, `then` is called once it may."""
         if size <= max(self.size, LARGE):
             return True
         if self._room.waits(self):
             return False
-        self.drop()  # what is granted is an earlier message's, which was shorter
+        self.drop()  # the grant belongs to an earlier, shorter message
         return self._room.ask(self, size, then)
 
     def drop(self) -> None:
-        """The message is dealt with, or will not come."""
+        """The message is processed, or will not come."""
         if self.size or self._room.waits(self):
             self._room.forget(self)
 
 
 class UsersInboundBytes:
-    """A room for each user, all of one size. One that nobody uses any more is forgotten."""
+    """A room for each user, all of one size. A room that is not used any more is forgotten."""
 
     def __init__(self, limit: int = ROOM_BYTES) -> None:
         self._limit = limit

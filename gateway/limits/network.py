@@ -1,9 +1,9 @@
-"""How much network a session may have. Pure.
+"""The network that a session may have. Pure.
 
-With `outbound` a program shares the host's network, its loopback and whatever other users' programs listen on there. So
-it is the operator's to give: a session that asks for nothing gets HOLDFAST_NETWORK, a user may ask for as much as
-HOLDFAST_NETWORK_MAX, and a service for all of it. What was given is checked again at each start: a session from before
-the setting, or from before it was changed, has what is allowed now.
+With `outbound` a program shares the host's network, its loopback and the ports there on which other users' programs
+listen. So the operator decides: a session that asks for nothing gets HOLDFAST_NETWORK, a user may ask for as much as
+HOLDFAST_NETWORK_MAX, and a service for all of it. The choice is checked again at each start: a session from before the
+setting, or from before it was changed, gets what is allowed now.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class NetworkRule:
     most: str = "outbound"
 
     def refusal(self, network: str, *, granted: bool = False, repo_url: str | None = None) -> str | None:
-        """Why a session may not have this; None if it may. `granted`: a service asked for it."""
+        """The reason why a session may not have this network; None if it may. `granted`: a service asked for it."""
         if granted or self.most == NETWORKS[-1]:
             return None
         if NETWORKS.index(network) > NETWORKS.index(self.most):

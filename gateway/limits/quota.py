@@ -1,9 +1,9 @@
-"""What each user has, and whether there is room for more: sessions, and bytes stored.
+"""Each user's use of the quotas, and the room that is left: for sessions, and for stored bytes.
 
-The store counts. To ask it for every message would be too much, so its answer is used for FRESH_SECONDS, and what is
-written here since then is added at once. For that long the count may be wrong where another gateway writes, or
-retention removes something. A user of whom nothing is known yet, in the moment after the first message, is refused
-nothing. Sessions that are being created count, so that many at once do not pass where one may.
+The store counts. To ask it for every message would cost too much, so its answer is used for FRESH_SECONDS, and bytes
+written here since then are added at once. For that long the count may be wrong where another gateway writes, or
+retention removes records. A user whose use is not known yet, in the moment after the first message, is refused nothing.
+Sessions that are being created count, so that many at once do not pass where one may.
 
 Sessions of the services (NO_USER) are not counted: a service may name any user, so no user's limits could hold it.
 
@@ -49,18 +49,18 @@ class _Known:
 
 
 class Quota:
-    """`ask` is the store's count."""
+    """`ask` returns the store's count."""
 
     def __init__(self, ask: Callable[[str], Awaitable[Usage]], limits: UserLimits | None = None) -> None:
         self.limits = limits or UserLimits()
         self._ask = ask
         self._known: dict[str, _Known] = {}
         self._reserved: Counter[str] = Counter()
-        self._made: Counter[str] = Counter()  # of those with something reserved: since somebody began to ask
+        self._made: Counter[str] = Counter()  # for users with reservations: sessions made since the count was asked for
 
     @asynccontextmanager
     async def session(self, user: str, *, stores: bool = False) -> AsyncIterator[None]:
-        """Room for one session more, while it is created; and for files if it `stores` some. Raises ApiError 429,
+        """Hold room for one more session, while it is created; and for files if it `stores` some. Raises ApiError 429,
         StoreUnavailable."""
         if user == NO_USER:
             yield
@@ -87,12 +87,12 @@ class Quota:
                 del self._reserved[user], self._made[user]
 
     async def usage(self, user: str) -> Usage:
-        """What the user has, as the store counts it now. Raises StoreUnavailable."""
+        """The user's use, as the store counts it now. Raises StoreUnavailable."""
         before = self._known.get(user)
         written = 0 if before is None else before.since
         usage = await self._ask(user)
         known = self._known.pop(user, None)
-        # What was written while the store counted may be in its count or not: it is added.
+        # The count may or may not contain bytes that were written meanwhile: they are added.
         since = 0 if known is None else max(0, known.since - written)
         now = asyncio.get_running_loop().time()
         self._known[user] = _Known(usage.record_bytes + usage.snapshot_bytes, since, now, usage)
@@ -107,12 +107,12 @@ class Quota:
         return known.usage if known is not None and known.usage is not None and fresh else await self.usage(user)
 
     def grew(self, user: str, size: int) -> None:
-        """So many bytes more are on their way to the store."""
+        """So many more bytes are on their way to the store."""
         if (known := self._known.get(user)) is not None:
             known.since += size
 
     def full(self, user: str, spawn: Callable[[Coroutine[Any, Any, None], str], None]) -> str | None:
-        """Why nothing more may be stored for the user; None if something may. `spawn` owns what is asked beside it."""
+        """The reason why the user may store no more; None if they may. `spawn` owns the task that asks the store."""
         if user == NO_USER:
             return None
         known = self._known.get(user)
@@ -126,8 +126,8 @@ class Quota:
         return self._words(used) if used >= self.limits.stored else None
 
     async def allowance(self, user: str, own: int) -> tuple[int, str]:
-        """How large a workspace may be that had `own` bytes in its last snapshot, and what to say if it is larger.
-        Raises StoreUnavailable."""
+        """The most bytes for a workspace that had `own` bytes in its last snapshot, and the error text for a larger
+        one. Raises StoreUnavailable."""
         if user == NO_USER:
             return UNLIMITED, ""
         usage = await self.usage(user)

@@ -1,10 +1,10 @@
-"""So much a second, with a burst: what one key (a user, a session) may spend. Pure: the time is an argument."""
+"""A rate per second with a burst, for one key (a user, a session). Pure: the time is an argument."""
 
 KEYS = 10_000
 
 
 class Budget:
-    """One spender's. It refills evenly; what was not spent is saved up to `burst`."""
+    """The budget of one spender. It refills evenly; unspent amounts are saved up to `burst`."""
 
     __slots__ = ("_at", "_left", "burst", "rate")
 
@@ -13,7 +13,8 @@ class Budget:
         self._left, self._at = burst, now
 
     def ask(self, amount: float, now: float) -> float:
-        """Spend `amount` if it is there: 0, or the seconds until it will be, and then nothing is spent."""
+        """Spend `amount` if it is there and return 0; otherwise spend nothing and return the seconds until it will
+        be."""
         self._refill(now)
         if self._left >= min(amount, self.burst):
             self._left -= amount
@@ -21,13 +22,13 @@ class Budget:
         return (min(amount, self.burst) - self._left) / self.rate
 
     def spend(self, amount: float, now: float) -> float:
-        """Spend `amount` in any case: the seconds until the debt is paid, 0 if there is none."""
+        """Spend `amount` in any case; return the seconds until the debt is paid, 0 if there is none."""
         self._refill(now)
         self._left -= amount
         return max(0.0, -self._left / self.rate)
 
     def is_full(self, now: float) -> bool:
-        """Whether forgetting this budget would change nothing."""
+        """True if forgetting this budget would change nothing."""
         self._refill(now)
         return self._left >= self.burst
 
@@ -37,8 +38,8 @@ class Budget:
 
 
 class Budgets:
-    """A budget for each key, all alike. Those that are full are forgotten: they come back as they were. Beyond `KEYS`
-    spenders at once the longest known is forgotten, in debt or not."""
+    """A budget for each key, all alike. Full ones are forgotten: they come back as they were. Beyond `KEYS` spenders at
+    once the longest known is forgotten, in debt or not."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, burst

@@ -1,7 +1,7 @@
-"""How much of its host a session's sandbox may use. Pure.
+"""The resources of its host that a session's sandbox may use. Pure.
 
-HOLDFAST_LIMIT_MEMORY, _CPUS and _PIDS are what every sandbox gets and the most that a user may ask for; a service may
-ask for more. What a user asked for is bounded again at each start: the settings may have changed since.
+HOLDFAST_LIMIT_MEMORY, _CPUS and _PIDS are the limits of every sandbox and the most that a user may ask for; a service
+may ask for more. A user's choice is bounded again at each start: the settings may have changed since.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ResourceRule:
     most: ResourceLimits = NO_LIMITS
 
     def refusal(self, asked: ResourceLimits, *, granted: bool = False) -> str | None:
-        """Why a session may not have these; None if it may. `granted`: a service asked for them."""
+        """The reason why a session may not have these limits; None if it may. `granted`: a service asked for them."""
         for name in NAMES:
             wanted, most = getattr(asked, name), getattr(self.most, name)
             if not granted and wanted is not None and most is not None and wanted > most:
@@ -32,7 +32,7 @@ class ResourceRule:
         return None
 
     def given(self, asked: ResourceLimits, *, granted: bool = False) -> ResourceLimits:
-        """What a sandbox is held to whose session asked for these."""
+        """The limits of a sandbox whose session asked for these."""
         most = self.most
         return ResourceLimits(
             memory=_given(asked.memory, most.memory, granted),

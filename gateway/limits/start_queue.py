@@ -1,9 +1,9 @@
-"""Who starts next: sandboxes begin a few at a time, and the users take turns (fair_queue.py). Pure.
+"""The order of starts: sandboxes begin a few at a time, and the users take turns (fair_queue.py). Pure.
 
-A session that wants its sandbox started, or one that runs already found again, waits until it is begun; whoever begins
-it says when that is over. A start also needs a place: no more sandboxes run, in all and of one user, than is allowed.
-What runs already is found again whatever the limits say, and counts. The services' own (NO_USER) take their turns
-as one user's do, and are bounded by the places there are in all.
+A session that wants its sandbox started, or a running one found again, waits until `next` begins it; the caller then
+reports when that is over. A start also needs a place: the number of running sandboxes is bounded, in all and per user.
+A sandbox that runs already is found again whatever the limits are, and counts. The services' own (NO_USER) take their
+turns as one user's do, and are bounded by the places there are in all.
 
 Never: a start beyond the places there are; a session that waits while it could begin. Bounds: an entry for each session
 that waits, runs or begins.
@@ -27,7 +27,7 @@ class StartLimits:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """Which limit leaves no place for another sandbox."""
+    """The limit that leaves no place for another sandbox."""
 
     setting: str
     limit: int
@@ -45,12 +45,12 @@ class StartQueue:
     def __init__(self, limits: StartLimits) -> None:
         self.limits = limits
         self._turns: FairQueue[str] = FairQueue(limits.at_once, limits.at_once_per_user)
-        self._found: set[str] = set()  # of those that wait: its sandbox runs already
+        self._found: set[str] = set()  # waiting ones whose sandbox runs already
         self._running: dict[str, str] = {}  # key -> user; begun starts have their place, too
         self._running_by: Counter[str] = Counter()
         self._expected: dict[str, str] = {}  # key -> user; will ask in a moment
 
-    # -- what there is ------------------------------------------------------------------------------------------------
+    # -- reads --------------------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
@@ -78,9 +78,10 @@ class StartQueue:
         return self._running_by[user]
 
     def full(self, user: str, *, counting_waiting: bool = False, own: Collection[str] = ()) -> Full | None:
-        """Why no further sandbox of the user may run; None if one may. `counting_waiting`: as if all that wait, or will
-        in a moment, ran: of each user as many as their own limit lets run. What waits for its user's own limit takes no
-        place from others. `own`: keys of who asks, who is in nobody's way by them."""
+        """The limit that forbids another sandbox of the user; None if there is a place. `counting_waiting`: as if all
+        sessions that wait, or will in a moment, ran: of each user as many as their own limit allows. A session that
+        waits for its user's own limit takes no place from others. `own`: keys of the session that asks, which do not
+        count against it."""
         limits = self.limits
         if any(key in self._running for key in own):
             return None
@@ -93,48 +94,48 @@ class StartQueue:
         return None
 
     def _wanted(self, but: Collection[str]) -> Counter[str]:
-        """How many places each user's sessions want that wait, or will in a moment, and have none yet."""
+        """By user, the number of places wanted by sessions that wait, or will in a moment, and have none yet."""
         asking = {**self._expected, **dict(self._turns.all_waiting())}
         has_one = self._found, self._running, but
         return Counter(user for key, user in asking.items() if not any(key in keys for keys in has_one))
 
     def _left_to(self, user: str) -> int:
-        """How many more of the user's may run by the user's own limit; below 0 if more were found running."""
+        """How many more sandboxes the user's own limit allows; below 0 if more were found running."""
         return self.limits.running if user == NO_USER else self.limits.running_per_user - self._running_by[user]
 
     def position(self, key: str) -> int | None:
-        """Which one it is of those that wait, if all could begin; None if it does not wait."""
+        """The key's place among those that wait, if all could begin; None if it does not wait."""
         return self._turns.position(key)
 
     def positions(self) -> Iterator[tuple[str, int]]:
-        """Everybody's, in that order."""
+        """The place of every waiting key, in that order."""
         return self._turns.positions()
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def expect(self, key: str, user: str) -> None:
-        """It will ask in a moment, unless it is forgotten."""
+        """The session will ask in a moment, unless `forget` is called."""
         if not self._turns.waits(key) and key not in self._running:
             self._expected[key] = user
 
     def forget(self, key: str) -> None:
-        """It will not."""
+        """The session will not ask."""
         self._expected.pop(key, None)
 
     def ask(self, key: str, user: str, *, runs: bool = False) -> None:
-        """It wants to begin. `runs`: the sandbox is there, and is only to be found again."""
+        """The session wants to begin. `runs`: the sandbox runs, and is only to be found again."""
         self.forget(key)
         if runs and not self._turns.waits(key):
             self._found.add(key)
         self._turns.ask(key, user)
 
     def leave(self, key: str) -> None:
-        """It does not want to any more."""
+        """The session does not want to begin any more."""
         self._found.discard(key)
         self._turns.leave(key)
 
     def next(self) -> str | None:
-        """Begin the next one that may; None if nobody may. Ask again until then."""
+        """Begin the next one that may; None if none may. Call again until then."""
         begun = self._turns.next(self._has_place)
         if begun is None:
             return None
@@ -147,7 +148,8 @@ class StartQueue:
         return key in self._found or key in self._running or self.full(user) is None
 
     def over(self, key: str) -> None:
-        """It is begun and done, or came to nothing. Whether it runs is said apart."""
+        """The session was begun and is done, or came to nothing. `runs` and `stopped` report whether its sandbox
+        runs."""
         self._turns.over(key)
 
     def runs(self, key: str, user: str) -> None:
@@ -157,7 +159,7 @@ class StartQueue:
             self._running_by[user] += 1
 
     def stopped(self, key: str) -> bool:
-        """Its sandbox has none any more; whether it had one."""
+        """Its sandbox has no place any more; return whether it had one."""
         user = self._running.pop(key, None)
         if user is not None:
             self._running_by[user] -= 1

@@ -1,7 +1,7 @@
-"""Waiting for one's turn to start a sandbox: the shell around start_queue.py.
+"""Waiting for a turn to start a sandbox: the shell around start_queue.py.
 
-Whoever had to wait goes on with a jitter, so that what was freed at once is not used at once. A turn that takes long is
-counted as over after a while: a slow clone or a bridge that does not answer keeps nobody else waiting.
+A session that had to wait goes on with a jitter, so that freed capacity is not used all at once. A turn that takes long
+is counted as over after a while: a slow clone or a bridge that does not answer must not delay others.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ JITTER_SECONDS = 0.3
 TURN_SECONDS = 15.0
 TELL_SECONDS = 0.5
 TOLD_A_TURN = 50
-FREED_SECONDS = 5.0  # when to ask again for a place: nobody knows
+FREED_SECONDS = 5.0  # when to ask again for a place: an estimate, because the end of a sandbox cannot be foreseen
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Where a session stands in the queue. `full`: it waits for a place, not only for its turn."""
+    """A session's place in the queue. `full`: it waits for a place, not only for its turn."""
 
     position: int
     full: Full | None
@@ -49,16 +49,16 @@ class StartTurns:
         self._rng = rng or Random()
         self._waiters: dict[str, _Waiter] = {}
         self._teller: asyncio.Handle | None = None
-        self._moved = False  # since they were told
+        self._moved = False  # since the last report
 
     @asynccontextmanager
     async def turn(
         self, key: str, user: str, *, runs: bool, placed: Callable[[], bool], told: Callable[[Waiting], None]
     ) -> AsyncIterator[Callable[[], None] | None]:
-        """One turn, when it comes: what to call when it is over sooner than the block. None if it was given up. One
-        session asks once at a time; if one that failed has not ended yet when it is asked for anew, its turn is over.
-        `runs`: its sandbox does, and is only to be found; `placed`: whether it keeps its place afterwards; `told` hears
-        where it stands while it waits."""
+        """Wait for a turn and hold it. Yields the function that ends it before the block does, or None if it was given
+        up. A session asks for one turn at a time; if it asks again before an earlier failed turn has ended, the earlier
+        one is over. `runs`: the sandbox runs, and is only to be found; `placed` returns whether it keeps its place
+        afterwards; `told` gets the session's place in the queue while it waits."""
         loop = asyncio.get_running_loop()
         if key in self._waiters:
             self.give_up(key)
@@ -86,7 +86,7 @@ class StartTurns:
                 self._go_on()
 
     def give_up(self, key: str) -> None:
-        """It is not to be started after all, if it still waits."""
+        """The session is not to be started after all, if it still waits."""
         waiter = self._waiters.get(key)
         if waiter is not None and not waiter.begun.done():
             self._queue.leave(key)
@@ -94,7 +94,7 @@ class StartTurns:
             self._tell_soon()
 
     def note(self, key: str, user: str, placed: bool) -> None:
-        """Whether its sandbox has a place: it runs, or is about to."""
+        """Note whether its sandbox has a place: it runs, or is about to."""
         if placed:
             self._queue.runs(key, user)
         elif not self._queue.is_under_way(key) and self._queue.stopped(key):
@@ -109,13 +109,13 @@ class StartTurns:
         return None if waiter is None or position is None else Waiting(position, self._queue.full(waiter.user))
 
     def refuse_if_full(self, user: str, own: Collection[str] = ()) -> None:
-        """For who waits for the answer: raises ApiError 429 where a start would have to wait for a place. `own`: what
-        waits, or has a place already, for the same session."""
+        """For a caller that answers a request: raises ApiError 429 if a start would have to wait for a place. `own`:
+        keys of the same session that wait, or have a place already."""
         if full := self._queue.full(user, counting_waiting=True, own=own):
             raise ApiError(429, "too_many_running", str(full), retry_after=FREED_SECONDS)
 
     def expect(self, key: str, user: str) -> None:
-        """It will ask for a turn in a moment, or is forgotten: until then it counts as one that waits."""
+        """The session will ask for a turn in a moment, or is forgotten: until then it counts as waiting."""
         self._queue.expect(key, user)
 
     def forget(self, key: str) -> None:
@@ -160,12 +160,12 @@ class StartTurns:
             self._teller = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
 
     def _tell(self) -> None:
-        """Tell everybody who waits where they stand, if that is new to them."""
+        """Report the place in the queue to each waiting session, if it has changed."""
         self._moved = False
         self._tell_some(iter(list(self._queue.positions())))
 
     def _tell_some(self, places: Iterator[tuple[str, int]]) -> None:
-        """Of thousands a few in each turn of the loop: others want one, too."""
+        """A few of thousands in each turn of the loop, so that other tasks run in between."""
         some = list(islice(places, TOLD_A_TURN))
         for key, position in some:
             if self.waits(key):

@@ -1,12 +1,12 @@
-"""Memory that connections may hold before anybody knows whose they are, all of them together. Pure.
+"""Memory that connections may hold before their users are known, all of them together. Pure.
 
-Each has a little of its own, which an ordinary request never exceeds. What is larger (a long head, a body that nobody
-has asked for yet) is taken from one reserve for all, so that a thousand strangers cost as much as a few.
+Each has a little of its own, which an ordinary request never exceeds. More (a long head, a body that the application
+has not asked for yet) is taken from one reserve for all, so that a thousand strangers cost as much as a few.
 """
 
 
 class UnclaimedMemory:
-    """So many bytes for all."""
+    """The reserve: so many bytes for all."""
 
     __slots__ = ("left",)
 
@@ -15,7 +15,7 @@ class UnclaimedMemory:
 
 
 class BorrowedBytes:
-    """What one connection holds: `own` bytes are free, the rest is borrowed from the reserve."""
+    """The bytes of one connection: `own` are free, the rest is borrowed from the reserve."""
 
     __slots__ = ("_borrowed", "_own", "_reserve", "total")
 
@@ -26,8 +26,8 @@ class BorrowedBytes:
         self.total = 0
 
     def set(self, total: int, unfinished: int = 0) -> bool:
-        """It holds `total` now, and `unfinished` of something that has only begun. False: there is no room for that,
-        and nothing has changed."""
+        """The connection holds `total` now, and `unfinished` of an item that has only begun. False: there is no room
+        for that, and nothing has changed."""
         more = max(0, total + unfinished - self._own) - self._borrowed
         if more > self._reserve.left:
             return False

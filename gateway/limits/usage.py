@@ -1,4 +1,4 @@
-"""What a user has, and how much they may: for `GET /api/me`."""
+"""A user's use and limits, for `GET /api/me`."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from gateway.limits.start_turns import StartTurns
 from persistence.errors import StoreUnavailable
 from persistence.record import Usage
 
-ASK_SECONDS = 1.0  # who is here can be told without what they have
+ASK_SECONDS = 1.0  # then the answer is sent without the user's use
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What is limited a second."""
+    """The limits per second."""
 
     requests: int
     agent_records: int
