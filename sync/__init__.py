@@ -1,1 +1,1 @@
-"""The workspace in the object store. Its parts arrive with the sync state machine."""
+"""The workspace in the object store: when to sync, the stored format, snapshots, object stores."""

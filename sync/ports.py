@@ -1,4 +1,4 @@
-"""The port to a place for objects. sandbox/ports/tree.py is the port to a tree."""
+"""The port to an object store. sandbox/ports/tree.py is the port to a tree."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ class ObjectsUnavailable(Exception):
 
 
 class TooManyRequests(ObjectsUnavailable):
-    """The object store refuses more of this now: Cloudflare R2 takes one write a second to one key. Ask again a second
-    later, not sooner."""
+    """The object store refuses more requests for now: Cloudflare R2 takes one write a second to one key. Repeat it a
+    second later, not sooner."""
 
 
 class ObjectsRefused(Exception):
@@ -41,11 +41,10 @@ class Got:
 
 class ObjectStore(Protocol):
     """Objects by key. Reads see every write that was answered before they began. Keys are `/`-separated components of
-    `[A-Za-z0-9._-]`, none of them `.` or `..`; any other raises ObjectsRefused. Where `a` is an object, `a/b` is not to
-    be one: some stores are directories. A write is whole or absent, also when the process or the store is killed in the
-    middle of it. Every method may raise ObjectsUnavailable and
-    ObjectsRefused. A write that raised ObjectsUnavailable may have happened all the same.
-    """
+    `[A-Za-z0-9._-]`, none of them `.` or `..`; any other raises ObjectsRefused. Where `a` is an object, `a/b` must
+    not be one: some stores are directories. A write is whole or absent, even if the process or the store is killed in
+    the middle. Every method may raise ObjectsUnavailable and ObjectsRefused. A write that raised ObjectsUnavailable
+    may have happened."""
 
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
@@ -81,5 +80,5 @@ class ObjectStore(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove; nothing there is fine."""
+        """Remove the object. No error if there is none."""
         ...

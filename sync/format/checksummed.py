@@ -17,7 +17,7 @@ def seal(content: bytes) -> bytes:
 
 
 def unseal(what: str, sealed: bytes) -> bytes:
-    """The content that was sealed. Raises Damaged, which says `what` is."""
+    """The sealed content. Raises Damaged, which calls it `what`."""
     content = sealed[_HEAD:]
     if sealed[:_HEAD] != MAGIC + _hash(content) + b"\n":
         raise Damaged(f"{what} differs from what was written")

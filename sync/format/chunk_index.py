@@ -1,8 +1,8 @@
 """Which chunks of a user are stored already, and where. Pure.
 
-It holds what the packs' own indices say, so it can always be made anew, and knowing too little only means that
-something is sent twice. Knowing too much would be a hole in a snapshot, so whoever looks something up says which packs
-are marked (the collector may remove them, or they were found damaged): what lies there does not count as stored.
+It repeats the packs' own indices, so it can always be rebuilt. If it knows too little, something is only sent twice.
+If it knew too much, a snapshot would have a hole. So each lookup names the marked packs (the collector may delete
+them, or they are damaged), and a chunk in one of those does not count as stored.
 """
 
 from collections.abc import Container, Sequence
@@ -12,7 +12,7 @@ from sync.format.pack import PackedFrame
 
 
 class ChunkIndex:
-    """About 300 bytes a chunk; whoever holds catalogues of many users lets the oldest go."""
+    """About 300 bytes a chunk. A caller with catalogues of many users drops the oldest."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, ChunkPlace] = {}
@@ -25,7 +25,7 @@ class ChunkIndex:
         return len(self._places)
 
     def add(self, pack: str, frames: Sequence[PackedFrame]) -> None:
-        """`pack` is stored and holds these frames. What is found in two packs is found in the newer one."""
+        """`pack` is stored and holds these frames. A chunk in two packs is found in the newer one."""
         self._packs[pack] = frames
         for frame in frames:
             place = ChunkPlace(pack, frame)
@@ -33,7 +33,7 @@ class ChunkIndex:
                 self._places[chunk.id] = place
 
     def drop(self, pack: str) -> None:
-        """`pack` is gone, or not to be relied on."""
+        """`pack` is gone, or unreliable."""
         for frame in self._packs.pop(pack, ()):
             for chunk in frame.chunks:
                 place = self._places.get(chunk.id)
@@ -41,6 +41,6 @@ class ChunkIndex:
                     del self._places[chunk.id]
 
     def find(self, chunk: bytes, marked: Container[str]) -> ChunkPlace | None:
-        """Where the chunk lies; None if it has to be stored (again)."""
+        """Where the chunk is; None if it must be stored (again)."""
         place = self._places.get(chunk)
         return None if place is None or place.pack in marked else place

@@ -24,8 +24,8 @@ from sync.format.checksummed import seal, unseal
 
 
 class Mark(msgspec.Struct, frozen=True):
-    since: float | None = None  # when it was first found unnamed, in seconds since 1970; None: it is named
-    damaged: bool = False  # it is missing or not what its name says: to be used by no sync
+    since: float | None = None  # when a pass first found it unreferenced, in seconds since 1970; None: it is referenced
+    damaged: bool = False  # it is missing or does not match its name: no sync may use it
 
 
 class Marks(msgspec.Struct, frozen=True):
@@ -36,9 +36,9 @@ class Marks(msgspec.Struct, frozen=True):
 def look(
     found: Collection[str], named: Collection[str], marks: Mapping[str, Mark], *, began: float, now: float, grace: float
 ) -> tuple[dict[str, Mark], list[str]]:
-    """The marks after a look at what is stored (`found`) and what is named, and what has to go. The look `began`
-    before anything was read, and it is `now` after that. Whatever has to go keeps its mark until a later look finds it
-    gone: while it is being removed it must not be used."""
+    """The marks after a pass found `found` stored and `named` referenced, and the objects to delete. The pass `began`
+    before it read anything, and it is `now` after that. An object to delete keeps its mark until a later pass finds
+    it gone: nobody may use it while it is being deleted."""
     after: dict[str, Mark] = {}
     doomed: list[str] = []
     for name in {**dict.fromkeys(found), **dict.fromkeys(each for each in marks if each in named)}:
@@ -46,7 +46,7 @@ def look(
         if name in named:
             if mark.damaged:
                 after[name] = Mark(damaged=True)
-        elif mark.since is None or mark.since > now:  # a clock that went back: begin anew
+        elif mark.since is None or mark.since > now:  # the clock went back: count anew
             after[name] = Mark(now, mark.damaged)
         else:
             after[name] = mark
@@ -56,7 +56,7 @@ def look(
 
 
 def distrusted(marks: Marks, packs: Collection[str], manifests: Collection[str]) -> Marks:
-    """`marks`, and that these are damaged."""
+    """`marks`, with these marked as damaged."""
     return Marks(_with_damaged(marks.packs, packs), _with_damaged(marks.manifests, manifests))
 
 
@@ -65,7 +65,7 @@ def _with_damaged(marks: Mapping[str, Mark], names: Collection[str]) -> dict[str
 
 
 def damaged_in(marks: Marks) -> frozenset[str]:
-    """The names of the packs and manifests that are damaged."""
+    """The names of the damaged packs and manifests."""
     return frozenset(name for each in (marks.packs, marks.manifests) for name, mark in each.items() if mark.damaged)
 
 

@@ -1,15 +1,14 @@
-"""Where each object lies. Pure.
+"""The key of each object. Pure.
 
 Everything of one user is below one prefix, made from a hash of the user's id, so that no id can reach into another's:
 
     v1/users/<user>/packs/<hash>             content: frames of compressed chunks, named by the hash of the whole object
     v1/users/<user>/manifests/<hash>         one tree, or its difference from another, named likewise
     v1/users/<user>/sessions/<id>/pointer    which generations a session keeps
-    v1/users/<user>/sessions/<id>/damaged-*  a pointer that could not be read, when the session began anew
-    v1/users/<user>/marks                    what the collector found unnamed, and when
+    v1/users/<user>/sessions/<id>/damaged-*  an unreadable pointer, moved when the session began anew
+    v1/users/<user>/marks                    what the collector found unreferenced, and when
 
-Pointers and marks are the only objects that are ever replaced. A key that is none of these is none of ours: it is
-neither read nor removed.
+Only pointers and marks are ever replaced. Any other key is not ours: it is neither read nor removed.
 """
 
 import re
@@ -25,7 +24,7 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one user. What makes a key raises ValueError for what cannot be a part of one."""
+    """The keys of one user. A method that makes a key raises ValueError if a part of it is unusable."""
 
     prefix: str
 
@@ -62,14 +61,14 @@ class Keys:
         return f"{self.session(session_id)}pointer"
 
     def set_aside(self, session_id: str, name: str) -> str:
-        """Where a pointer lies that cannot be read."""
+        """The key for an unreadable pointer."""
         return f"{self.session(session_id)}damaged-{name}"
 
     def is_set_aside(self, key: str) -> bool:
         return key.startswith(self.sessions) and key.rpartition("/")[2].startswith("damaged-")
 
     def pack_in(self, key: str) -> str | None:
-        """The name of the pack that has this key; None if it is no pack of this user."""
+        """The name of the pack with this key; None if it is no pack of this user."""
         return _between(key, self.packs, "", _NAME)
 
     def manifest_in(self, key: str) -> str | None:
@@ -81,7 +80,7 @@ class Keys:
 
 
 def prefix_in(key: str) -> str | None:
-    """The prefix of the user to whom this key belongs."""
+    """The prefix of the user who owns this key."""
     found = _PREFIX.match(key)
     return None if found is None else found[0]
 

@@ -1,13 +1,13 @@
-"""A manifest: one tree, or what changed since another one, and where each of its chunks lies. Pure.
+"""A manifest: one tree, or its changes since another one, and where each of its chunks is. Pure.
 
     "HFM1"  zstd(MessagePack of `Manifest`)
 
-A manifest is named by the BLAKE3 hash of its bytes; its salt makes that a name that no other has. Most are differences:
-they name their `bases`, the paths that are gone and the entries that are new, so that a generation costs what changed.
-A row of differences begins with a whole tree; a new row is begun when one has grown too long, or keeps too much that
-was changed or removed since (`wants_whole`). A manifest says for itself where the content of its own entries lies:
-`packs`, frames in packs, chunks in frames. An entry names its chunks by their number among all chunks of all frames; a
-negative number is a hole of so many bytes.
+A manifest is named by the BLAKE3 hash of its bytes; its salt makes the name unique. Most manifests are differences:
+they name their `bases`, the removed paths and the new entries, so that a generation costs what changed. A row of
+differences begins with a whole tree. A new row begins when one has grown too long, or keeps too much content that was
+changed or removed since (`wants_whole`). A manifest says where the content of its own entries is: `packs`, frames in
+packs, chunks in frames. An entry names its chunks by their number among all chunks of all frames; a negative number
+is a hole of so many bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ SMALL_WASTE = 64 << 20  # bytes of content that are never worth one
 
 
 class ChunkPlace(NamedTuple):
-    """Where a chunk lies: in which frame of which pack."""
+    """Where a chunk is: in which frame of which pack."""
 
     pack: str
     frame: PackedFrame
@@ -50,18 +50,18 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True):
 
 class Manifest(msgspec.Struct, array_like=True, frozen=True):
     format: int
-    bases: tuple[str, ...]  # what it is a difference from, the whole tree first; () for a whole tree
+    bases: tuple[str, ...]  # it is a difference from these, the whole tree first; () for a whole tree
     packs: tuple[str, ...]
     frames: tuple[tuple[int, int, int, tuple[Chunk, ...]], ...]  # pack, offset, length, chunks
     removed: tuple[bytes, ...]
     entries: tuple[_Entry, ...]
-    skipped: tuple[bytes, ...]  # sockets, FIFOs, devices that were there; not all are named
+    skipped: tuple[bytes, ...]  # sockets, FIFOs, devices that were there; only some are named
     skipped_count: int
     salt: bytes
 
 
 class ManifestHead(msgspec.Struct, array_like=True, frozen=True):
-    """As much of a manifest as a collector needs."""
+    """The part of a manifest that a collector needs."""
 
     format: int
     bases: tuple[str, ...]
@@ -70,7 +70,7 @@ class ManifestHead(msgspec.Struct, array_like=True, frozen=True):
 
 @dataclass(slots=True)
 class StoredTree:
-    """A whole tree, put together from a row of manifests. Every chunk that an entry names has a place."""
+    """A whole tree, built from a row of manifests. Every chunk that an entry names has a place."""
 
     entries: dict[bytes, Entry] = field(default_factory=dict)
     places: dict[bytes, ChunkPlace] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class StoredTree:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is different in a tree: entries that are new or changed, and paths that are gone."""
+    """The difference between two trees: new and changed entries, and removed paths."""
 
     entries: Sequence[Entry]
     removed: Sequence[bytes]
@@ -128,13 +128,13 @@ class Change:
 
 
 def difference(before: Mapping[bytes, Entry], after: Mapping[bytes, Entry]) -> Change:
-    """What has to happen to `before` to make it `after`."""
+    """The change that turns `before` into `after`."""
     changed = [entry for path, entry in after.items() if before.get(path) != entry]
     return Change(changed, [path for path in before if path not in after])
 
 
 def check_tree(entries: Mapping[bytes, Entry]) -> None:
-    """Raise BadEntry unless each of these entries lies in a root or in a directory that is one of them."""
+    """Raise BadEntry unless each of these entries is in a root, or in a directory that is one of them."""
     for path in entries:
         above = path.rpartition(b"/")[0]
         if above not in ROOTS and ((parent := entries.get(above)) is None or parent.kind != Kind.DIRECTORY):
@@ -142,8 +142,8 @@ def check_tree(entries: Mapping[bytes, Entry]) -> None:
 
 
 def compose(change: Change, places: Mapping[bytes, ChunkPlace], bases: tuple[str, ...], salt: bytes) -> Manifest:
-    """The manifest of `change`. Every chunk that its entries name must have a place. Raises BadEntry if one of them
-    has another size there."""
+    """The manifest of `change`. Every chunk that its entries name must have a place. Raises BadEntry if a chunk has
+    another size there."""
     packs: dict[str, int] = {}
     frames: set[tuple[str, int]] = set()  # pack and offset
     rows: list[tuple[int, int, int, tuple[Chunk, ...]]] = []
@@ -182,7 +182,7 @@ def compose(change: Change, places: Mapping[bytes, ChunkPlace], bases: tuple[str
 
 
 def encode(manifest: Manifest) -> tuple[str, bytes]:
-    """Its name and its bytes. Raises TooLarge if nobody could read it again."""
+    """Its name and its bytes. Raises TooLarge if no reader would accept it."""
     plain = msgspec.msgpack.encode(manifest)
     if len(plain) > MAX_MANIFEST:
         raise TooLarge("the workspace has too many files and chunks for one manifest")
@@ -218,7 +218,7 @@ def _decode(name: str, content: bytes, decoder: "msgspec.msgpack.Decoder[T]") ->
 
 
 def put_together(row: Iterable[tuple[str, Manifest]]) -> StoredTree:
-    """The tree that a row of manifests (name, manifest), the whole one first, adds up to. Raises Damaged."""
+    """The tree of a row of manifests (name, manifest), the whole one first. Raises Damaged."""
     tree, at = StoredTree(), ""
     try:
         for name, manifest in row:
@@ -231,9 +231,9 @@ def put_together(row: Iterable[tuple[str, Manifest]]) -> StoredTree:
 
 
 def wants_whole(depth: int, row_bytes: int, whole_bytes: int, *, held_bytes: int, tree_bytes: int) -> bool:
-    """Whether a row of `depth` differences, `row_bytes` in all, should be followed by a whole manifest: it is long, or
-    longer than a whole one, or the content that it names and keeps from being collected (`held_bytes`) is far more
-    than the tree has now."""
+    """Whether a row of `depth` differences, `row_bytes` in all, should be followed by a whole manifest: it is long,
+    or longer than a whole one, or the content that it protects from collection (`held_bytes`) is far more than the
+    tree has now."""
     if depth >= MAX_DEPTH or row_bytes > max(whole_bytes, SMALL_ROW):
         return True
     return held_bytes > 2 * tree_bytes + SMALL_WASTE

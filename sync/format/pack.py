@@ -2,10 +2,10 @@
 
     "HFP1"  salt (16)  frame  frame  ...  index (MessagePack, zstd)  its length (4, little-endian)  its hash (16) "HFPX"
 
-A pack is named by the BLAKE3 hash of all its bytes, so it is what its name says or it is damaged. The salt, new for
-each pack, makes it a new name: content that is stored again because its old pack is about to be removed must not be
-removed with it. Whoever has a manifest needs no index: manifests say where each frame lies. The index is for finding
-what can be used again.
+A pack is named by the BLAKE3 hash of all its bytes: it matches its name, or it is damaged. The salt, new for each
+pack, gives it a new name: content that is stored again because its old pack is about to be deleted must not be
+deleted with it. A reader with a manifest needs no index, because manifests say where each frame is. The index is for
+finding content to reuse.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from sync.errors import Damaged
 HEAD, TAIL = b"HFP1", b"HFPX"
 SALT = 16
 FOOTER = 24
-TARGET_BYTES = 8 << 20  # a pack is sent when it has grown to this
-MAX_CHUNKS = 20_000  # or to so many chunks
+TARGET_BYTES = 8 << 20  # a pack of this size is uploaded
+MAX_CHUNKS = 20_000  # or one with so many chunks
 MAX_INDEX = 16 << 20
 
 
 class PackedFrame(NamedTuple):
-    """Where a frame lies in its pack, and what is in it."""
+    """Where a frame is in its pack, and its chunks."""
 
     offset: int
     length: int
@@ -39,7 +39,7 @@ class _Index(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PackBuilder:
-    """A pack in the making. It holds what it was given in memory: at most about TARGET_BYTES and one frame."""
+    """A pack in the making. It holds its content in memory: at most about TARGET_BYTES and one frame."""
 
     def __init__(self, salt: bytes) -> None:
         """`salt` is SALT bytes that no other pack has."""
@@ -59,7 +59,7 @@ class PackBuilder:
         self._chunks += len(frame.chunks)
 
     def seal(self) -> tuple[str, bytes]:
-        """The finished pack: its name and its bytes. To be called once: what was held is let go of."""
+        """The finished pack: its name and its bytes. Call it once: it drops the content."""
         index = zstandard.compress(msgspec.msgpack.encode(_Index(self.frames)))
         parts, self._parts = self._parts, []
         content = b"".join([*parts, index, len(index).to_bytes(4, "little"), _short_hash(index), TAIL])
@@ -71,7 +71,7 @@ def _short_hash(content: bytes) -> bytes:
 
 
 def index_length(name: str, footer: bytes) -> int:
-    """How many bytes before the footer (the pack's last FOOTER bytes) are the index. Raises Damaged."""
+    """The length of the index in front of the footer (the pack's last FOOTER bytes). Raises Damaged."""
     length = int.from_bytes(footer[:4], "little")
     if len(footer) != FOOTER or footer[20:] != TAIL or length > MAX_INDEX:
         raise _damaged(name, "it has no end")
@@ -97,14 +97,14 @@ def read_index(name: str, index: bytes, footer: bytes, size: int) -> Sequence[Pa
 
 
 def read_frame(name: str, frame: PackedFrame, data: bytes) -> Frame:
-    """`data` as it was found where `frame` should be. Raises Damaged if it is short."""
+    """The frame in `data`, which was read at its place. Raises Damaged if it is short."""
     if len(data) != frame.length:
         raise _damaged(name, "it is shorter than it was")
     return Frame(frame.chunks, data)
 
 
 def inflate(content: bytes, limit: int) -> bytes:
-    """Decompress what says that it is at most `limit` bytes. Raises zstandard.ZstdError."""
+    """Decompress data that declares at most `limit` bytes. Raises zstandard.ZstdError."""
     if not 0 <= zstandard.frame_content_size(content) <= limit:
         raise zstandard.ZstdError("it does not say its size, or is too large")
     return zstandard.ZstdDecompressor().decompress(content)

@@ -1,11 +1,12 @@
-"""Which generations a session keeps: its pointer, the one object of a session that is ever replaced. Pure.
+"""A session's pointer: the generations that it keeps. It is the one object of a session that is ever replaced. Pure.
 
 It is sealed JSON (sync/format/checksummed.py): its name is not a hash of its content, so it carries that hash itself.
 
-A generation is a number, a manifest, and notes about it. The newest `keep` stay, and so does every pinned one. A pin is
-set on the generation before one that lost most of the files, on one before a generation whose tree did not begin with
-it, on the one before a restore in place, and on one that a restore found damaged. It stays until it is released, or
-there are PINS newer ones. Numbers only grow, also when the newest are put aside, so a number never means two trees.
+A generation is a number, a manifest, and notes about it. The newest `keep` stay, and so does every pinned one. These
+are pinned: the generation before one that lost most of the files, the one before a generation whose tree did not
+begin with it, the one before a restore in place, and one that a restore found damaged. A pin stays until it is
+released, or there are PINS newer ones. Numbers only grow, even after an unreadable pointer was moved aside, so a
+number never means two trees.
 """
 
 from collections.abc import Collection
@@ -17,7 +18,7 @@ from sync.format.checksummed import seal, unseal
 from sync.machine.reconcile import lost_most
 
 FORMAT = 1
-PINS = 100  # one more, and the oldest of them goes like any other generation
+PINS = 100  # with one more, the oldest of them goes like any other generation
 
 
 class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,18 +27,18 @@ class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: float  # seconds since 1970
     files: int  # regular files and symlinks
     bytes: int
-    depth: int = 0  # how many differences its row of manifests has
+    depth: int = 0  # number of differences in its row of manifests
     row_bytes: int = 0
-    whole_bytes: int = 0  # of the whole manifest that the row began with
-    held_bytes: int = 0  # of content that the row names: the tree it began with, and all that was stored since
+    whole_bytes: int = 0  # of the whole manifest at the beginning of its row
+    held_bytes: int = 0  # of content that the row names: the tree at its beginning, and everything stored since
     pinned: str = ""  # why it stays, for people
-    note: str = ""  # where it came from, if not from a sync
+    note: str = ""  # its origin, if not a sync
 
 
 class Pointer(msgspec.Struct, frozen=True):
     session: str
     generations: tuple[Generation, ...]  # the newest last; never empty
-    writer: str  # who wrote this, anew each time: tells one's own write from another's
+    writer: str  # the writer of this version, a new id each time: tells one's own write from another's
     format: int = FORMAT
     origin: str = ""  # of a branch: session@generation
 
@@ -46,7 +47,7 @@ class Pointer(msgspec.Struct, frozen=True):
         return self.generations[-1]
 
     def find(self, number: int | None) -> Generation:
-        """That generation, or the newest. Raises NoSuchSnapshot."""
+        """The generation of this number, or the newest. Raises NoSuchSnapshot."""
         for generation in reversed(self.generations):
             if number is None or generation.number == number:
                 return generation
@@ -54,7 +55,7 @@ class Pointer(msgspec.Struct, frozen=True):
 
     @property
     def older_first(self) -> tuple[Generation, ...]:
-        """What to restore: the newest, then what to fall back on."""
+        """What to restore: the newest, then the older ones to fall back on."""
         return self.generations[::-1]
 
 
@@ -63,8 +64,8 @@ def first(session: str, generation: Generation, writer: str, origin: str = "") -
 
 
 def follow(pointer: Pointer, generation: Generation, writer: str, keep: int, *, begun_without: bool = False) -> Pointer:
-    """`pointer` with one generation more. What it is the successor of is pinned if most of its files are gone, or if
-    the new one's tree was `begun_without` it."""
+    """`pointer` with one generation more. Its predecessor is pinned if most of its files are gone, or if the new tree
+    was `begun_without` it."""
     before = pointer.newest
     lost = ""
     if lost_most(before.files, generation.files):
@@ -77,7 +78,7 @@ def follow(pointer: Pointer, generation: Generation, writer: str, keep: int, *, 
 
 
 def put_back(pointer: Pointer, number: int, at: float, writer: str, keep: int) -> Pointer:
-    """`pointer` with the tree of an earlier generation as its newest one; what was the newest is pinned."""
+    """`pointer` with the tree of an earlier generation as its newest one. The newest so far is pinned."""
     wanted, before = pointer.find(number), pointer.newest
     restored = msgspec.structs.replace(
         wanted, number=before.number + 1, at=at, pinned="", note=f"restored from generation {number}"
@@ -88,7 +89,7 @@ def put_back(pointer: Pointer, number: int, at: float, writer: str, keep: int) -
 
 
 def pin(pointer: Pointer, numbers: Collection[int], why: str, writer: str) -> Pointer:
-    """`pointer` with these generations pinned, unless they are already; what is not kept any more is passed over."""
+    """`pointer` with these generations pinned. Pinned ones stay so; those that are gone are ignored."""
     generations = tuple(
         msgspec.structs.replace(each, pinned=each.pinned or why) if each.number in numbers else each
         for each in pointer.generations
@@ -106,7 +107,7 @@ def release(pointer: Pointer, number: int, writer: str, keep: int) -> Pointer:
 
 
 def _bounded(generations: tuple[Generation, ...]) -> tuple[Generation, ...]:
-    """The newest PINS pins; each sync writes the pointer, so it must not grow for ever."""
+    """The newest PINS pins. Each sync writes the pointer, so it must not grow for ever."""
     pinned = [generation.number for generation in generations if generation.pinned]
     released = set(pinned[:-PINS])
     return tuple(msgspec.structs.replace(each, pinned="") if each.number in released else each for each in generations)

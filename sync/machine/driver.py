@@ -1,5 +1,5 @@
-"""The shell around sync/machine/state.py: one session's timers, its waiters, and the one attempt that may be under
-way."""
+"""The shell around sync/machine/state.py: one session's timers, its waiters, and the running attempt, of which there
+is at most one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -38,16 +38,16 @@ Drive = Callable[[Coroutine[Any, Any, None]], object]
 
 @dataclass(frozen=True, slots=True)
 class SyncView:
-    """Where a session's sync stands, for its owner to store and to show."""
+    """The state of a session's sync, for its owner to store and to show."""
 
     state: State  # never `resting`
     generation: int  # the newest one stored; 0: none
     last_success: float | None  # seconds since 1970 of the last round that succeeded
-    last_error: str | None  # of the last attempt that failed, until one succeeds
-    failing: bool  # a round gave up, and none has succeeded since: to be remembered beyond a restart
-    dirty: bool  # something was asked for that is not stored yet
-    attempt: int  # of the round under way or given up; 0: neither
-    recovered: bool = False  # in the one view that is told when a success follows a failure
+    last_error: str | None  # of the last failed attempt, until one succeeds
+    failing: bool  # a round gave up, and none has succeeded since: the owner remembers it beyond a restart
+    dirty: bool  # there are requests whose changes are not stored yet
+    attempt: int  # of the running round, or of one that gave up; 0: neither
+    recovered: bool = False  # set in one view only, when a success follows a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +64,17 @@ def _loop_time() -> float:
 class SyncDriver:
     """Syncs one session's workspace on request, as sync/machine/state.py decides.
 
-    `drive` gets work that must run in its own task until everything that was asked for is kept, or the task is
-    cancelled. It gets one piece of work at a time, and none while there is nothing to do: most sessions are idle.
+    `drive` gets work that must run in its own task until all requests are stored, or the task is cancelled. It gets
+    one piece of work at a time, and none while there is nothing to do: most sessions are idle.
 
-    `push(uploaded)` makes one attempt: it scans and uploads, calls `uploaded` when it begins to commit, and returns the
-    generation, the same as before if nothing has changed. It must not look at the disk before it is called. It raises
-    SyncFailed; any other exception is a bug: it is logged as one, and counts as a failed attempt. It may be cancelled
-    at any await.
+    `push(uploaded)` makes one attempt: it scans and uploads, calls `uploaded` when it begins to commit, and returns
+    the generation, the same as before if nothing has changed. It must not look at the disk before it is called. It
+    raises SyncFailed; any other exception is a bug: it is logged as one, and counts as a failed attempt. It may be
+    cancelled at any await.
 
-    `told` is called with every change of `view`, in the order of the changes; `moved` with every transition, also with
-    those that follow each other at once, before `told`. Neither may raise; an exception of theirs is logged. Requests
-    are numbers, not a queue. Waiters are bounded by `limits.waiters`; one more is refused.
+    `told` is called with every change of `view`, in the order of the changes. `moved` is called with every
+    transition, before `told`, also for transitions in quick succession. Neither may raise; an exception of theirs is
+    logged. Requests are numbers, not a queue. Waiters are bounded by `limits.waiters`; one more is refused.
     """
 
     __slots__ = (
@@ -121,11 +121,11 @@ class SyncDriver:
         self._state = SyncState(limits, rng)
         self._last_success: float | None = None
         self._waiters: dict[int, asyncio.Future[Resolve | Fail | None]] = {}  # by ticket, in order
-        self._owed = False  # an attempt is to begin
-        self._attempt: asyncio.Task[_Outcome] | None = None  # the one under way, unless it was stopped
+        self._owed = False  # an attempt should begin
+        self._attempt: asyncio.Task[_Outcome] | None = None  # the running one, unless it was stopped
         self._driven = False  # `_run` has a task
-        self._bell: asyncio.Future[None] | None = None  # `_run` waits for its deadline, or for something to change
-        self._lull: asyncio.Event | None = None  # somebody waits until no attempt is under way, or about to begin
+        self._bell: asyncio.Future[None] | None = None  # `_run` waits for its deadline, or for a change
+        self._lull: asyncio.Event | None = None  # a caller waits until no attempt runs or is about to begin
         self._ending = self._ended = False
         self._warned_at: float | None = None
         self._last_view = self.view
@@ -144,8 +144,8 @@ class SyncDriver:
         )
 
     def restored(self, generation: int, *, failed: str | None, last_success: float | None = None) -> None:
-        """The disk is proven to hold what it should, and may be synced from now on. `failed` and `last_success` are
-        what was stored of the last view (`last_error` if it was `failing`): such a failure is tried again."""
+        """The disk is proven to hold what it should, and may be synced from now on. `failed` and `last_success` come
+        from the last stored view (`last_error` if it was `failing`): such a failure is retried."""
         if last_success is not None:
             self._last_success = last_success
         self._on(Event.RESTORED, generation=generation, reason=failed or "")
@@ -156,13 +156,13 @@ class SyncDriver:
         return self._state.state is not State.UNRESTORED
 
     def request(self) -> None:
-        """Sync soon. In `unrestored`: after it is restored."""
-        if not self._state.asked_again(self._now()):  # `_run` looks at the deadline when the earlier one has passed
+        """Sync soon. In `unrestored`: after the restore."""
+        if not self._state.asked_again(self._now()):  # `_run` checks the deadline when the earlier one has passed
             self._on(Event.REQUEST)
 
     async def flush(self) -> int:
-        """Sync now; return the generation that holds all that was on the disk when this was called. To cancel it is
-        to give up waiting; the round goes on. Raises SyncFailed once a round begun since gave up, and SyncRefused if
+        """Sync now; return the generation that holds everything that was on the disk at the call. A cancelled caller
+        only stops waiting; the round goes on. Raises SyncFailed once a round begun since gave up, and SyncRefused if
         the workspace is not restored, too many wait, or it has ended."""
         if self._ended:
             raise SyncRefused(ENDED)
@@ -171,7 +171,7 @@ class SyncDriver:
         effects = self._state.on(Event.FORCE, now=self._now())
         if Refuse() in effects:
             raise SyncRefused("the workspace is not restored: nothing of it may be synced")
-        ticket = self._state.asked  # waits before anybody is told of it, who might end it all
+        ticket = self._state.asked  # it must wait before `told` runs, which might end everything
         waiter = self._waiters[ticket] = asyncio.get_running_loop().create_future()
         self._perform(effects)
         try:
@@ -186,7 +186,7 @@ class SyncDriver:
         raise SyncRefused(ENDED)
 
     async def lull(self) -> None:
-        """Wait until no attempt is under way; the next may begin at any time."""
+        """Wait until no attempt runs. The next may begin at any time."""
         if self._busy:
             self._lull = self._lull or asyncio.Event()
             await self._lull.wait()
@@ -196,11 +196,11 @@ class SyncDriver:
         return self._state.state in (State.SYNCING, State.FLUSHING)
 
     def lost(self) -> None:
-        """The sandbox has ended: nothing is pushed until `restored`, and whoever waits is told."""
+        """The sandbox has ended: nothing is pushed until `restored`, and waiters get an error."""
         self._on(Event.LOST)
 
     def end(self) -> None:
-        """Nothing more is pushed, whoever waits is told."""
+        """Push nothing more; waiters get an error."""
         self._ending = True
         if self._state.state is not State.UNRESTORED:
             self.lost()
@@ -209,8 +209,8 @@ class SyncDriver:
             self._over()
 
     async def _run(self) -> None:
-        """Do what is asked, until nothing is. If it is cancelled, an attempt under way is cancelled with it and has
-        ended before this does; whoever still waits is refused."""
+        """Work until there is nothing to do. If this is cancelled, a running attempt is cancelled with it and ends
+        first; the remaining waiters are refused."""
         try:
             while await self._is_owed():
                 await self._make_attempt()
@@ -227,7 +227,7 @@ class SyncDriver:
         self._answer(self._state.asked, None)
 
     async def _is_owed(self) -> bool:
-        """Whether an attempt is, now or when the deadline has come; False if there is nothing to wait for."""
+        """Whether an attempt should begin, now or at the deadline; False if there is nothing to wait for."""
         while not self._ending:
             deadline = self._state.deadline
             if self._owed or deadline is None:
@@ -243,7 +243,7 @@ class SyncDriver:
         return False
 
     def _ring(self) -> None:
-        """Something has changed."""
+        """Wake `_run`: something has changed."""
         if self._bell is not None and not self._bell.done():
             self._bell.set_result(None)
         elif not self._driven and not self._ending and (self._owed or self._state.deadline is not None):
@@ -252,7 +252,7 @@ class SyncDriver:
 
     async def _make_attempt(self) -> None:
         self._owed = False
-        async with asyncio.TaskGroup() as group:  # waits also for the end of one that was stopped
+        async with asyncio.TaskGroup() as group:  # also waits for the end of a stopped one
             attempt = self._attempt = group.create_task(self._pushed(), name="sync-attempt")
         if self._attempt is not attempt:
             return
@@ -300,7 +300,7 @@ class SyncDriver:
                 case TellRecovered():
                     self._warned_at = None
                     log.info("sync.recovered", generation=self._state.generation)
-        self._ring()  # an attempt may be owed, or the deadline another one
+        self._ring()  # there may be an attempt to begin, or another deadline
         if self._lull is not None and not self._busy:
             self._lull.set()
             self._lull = None
@@ -309,7 +309,7 @@ class SyncDriver:
     def _answer(self, upto: int, answer: Resolve | Fail | None) -> None:
         for ticket in [ticket for ticket in self._waiters if ticket <= upto]:
             waiter = self._waiters.pop(ticket)
-            if not waiter.done():  # cancelled, and not yet gone
+            if not waiter.done():  # cancelled, and not yet removed
                 waiter.set_result(answer)
 
     def _warn(self, reason: str) -> None:

@@ -1,7 +1,7 @@
 """The last transitions of one session's sync, for people to see. Pure.
 
-Kept for as long as a session is loaded, so it is kept small: a transition takes 19 bytes, and its reason, if it has
-one, a reference to the text that the state has anyway. Whoever never synced has no history at all.
+It stays as long as a session is loaded, so it is small: a transition takes 19 bytes, and its reason, if any, a
+reference to the text that the state has anyway. A session that never synced has no history.
 """
 
 import struct
@@ -26,7 +26,7 @@ class Moved:
 
 
 class History:
-    """At most `KEPT` transitions; one more takes the place of the oldest."""
+    """At most `KEPT` transitions; one more replaces the oldest."""
 
     __slots__ = ("_entries", "_first", "_reasons")
 

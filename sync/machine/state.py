@@ -57,12 +57,12 @@ class State(StrEnum):
 
     @property
     def shown(self) -> "State":
-        """The word for others: that an attempt has to wait is our own affair."""
+        """The word for people, who need not know that an attempt waits."""
         return State.SYNCING if self is State.RESTING else self
 
 
 class Event(StrEnum):
-    RESTORED = "restored"  # the disk holds what it should: `generation`, and `reason` if the last round known gave up
+    RESTORED = "restored"  # the disk holds what it should: `generation`, and `reason` if the last known round gave up
     REQUEST = "request"
     FORCE = "force"
     DUE = "due"  # the deadline has passed
@@ -82,12 +82,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Cancel the attempt, begun or about to begin; no event of it counts any more."""
+    """Cancel the attempt, whether it runs or is about to begin. Its events no longer count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Whoever waits with a ticket up to `upto` is answered: `generation`."""
+    """Answer the waiters with tickets up to `upto`: `generation`."""
 
     upto: int
     generation: int
@@ -95,7 +95,7 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Whoever waits with a ticket up to `upto` is told that it failed."""
+    """Fail the waiters with tickets up to `upto`."""
 
     upto: int
     reason: str
@@ -104,19 +104,19 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class RememberFailure:
-    """Store that syncing fails, so that it is known after a restart."""
+    """Store that syncing fails, for after a restart."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TellRecovered:
-    """The failure that was remembered is over."""
+    """The remembered failure is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Whoever forced this hears no: the workspace is not restored."""
+    """Refuse the force: the workspace is not restored."""
 
 
 Effect = Begin | Stop | Resolve | Fail | RememberFailure | TellRecovered | Refuse
@@ -124,11 +124,11 @@ Effect = Begin | Stop | Resolve | Fail | RememberFailure | TellRecovered | Refus
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Where a move led: for people who want to see what a sync does."""
+    """The result of a move, for people who want to see what a sync does."""
 
     state: State  # never `resting`
     generation: int
-    attempt: int  # of the round under way or given up; 0: neither
+    attempt: int  # of the running round, or of one that gave up; 0: neither
     reason: str | None  # why the last attempt failed, until one succeeds
 
 
@@ -145,7 +145,7 @@ class Step(StrEnum):
     CLOSE = "close"  # Fail
 
 
-# One line, one transition. What is not here cannot be.
+# One line, one transition. Others are impossible.
 TABLE: dict[tuple[State, Event], tuple[State, Step]] = {
     (State.UNRESTORED, Event.RESTORED): (State.IDLE, Step.NOTHING),
     (State.UNRESTORED, Event.REQUEST): (State.UNRESTORED, Step.NOTHING),
@@ -203,11 +203,11 @@ class SyncLimits:
     attempt_cap: float = 30.0
     retry_base: float = 5.0  # in the background, after a round that gave up
     retry_cap: float = 300.0
-    waiters: int = 1_000  # who may wait at once; one more is refused
+    waiters: int = 1_000  # callers that may wait at once; one more is refused
 
 
 class SyncState:
-    """Where one session's sync stands. Begins in `unrestored`."""
+    """The state of one session's sync. Begins in `unrestored`."""
 
     __slots__ = (
         "_again_at",
@@ -235,25 +235,25 @@ class SyncState:
         self.state = State.UNRESTORED
         self.generation = 0
         self.asked = self.scanned = self.synced = 0
-        self.attempt = 0  # of the round under way, or of the one that gave up
-        self.last_error: str | None = None  # of the last attempt that failed; None after one that succeeded
+        self.attempt = 0  # of the running round, or of one that gave up
+        self.last_error: str | None = None  # of the last failed attempt; None after a success
         self.failing = False  # a round gave up, and none has succeeded since
-        self._attempts = 0  # that the round under way may have
-        self._permanent = False  # what failed last was sure to fail again
+        self._attempts = 0  # that the running round may make
+        self._permanent = False  # the last failure was sure to repeat
         self._failures = 0  # rounds that gave up, in a row
         self._series: tuple[float, float] | None = None  # the first and the last request since an attempt began
-        self._forced = False  # since an attempt began
+        self._forced = False  # a force came since an attempt began
         self._again_at = 0.0  # in `resting` and `failed`: when to try again
-        self.moves: tuple[Transition, ...] = ()  # what the last event led through, in order
+        self.moves: tuple[Transition, ...] = ()  # the moves that the last event caused, in order
 
     @property
     def dirty(self) -> bool:
-        """Something was asked for that is not kept yet."""
+        """There are requests that are not stored yet."""
         return self.synced < self.asked
 
     @property
     def deadline(self) -> float | None:
-        """When to say DUE; None if nothing waits for time to pass."""
+        """When the driver sends DUE; None if nothing waits for time."""
         if self.state is State.RESTING:
             return self._again_at
         debounced = None
@@ -265,8 +265,8 @@ class SyncState:
         return debounced if self.state is State.PENDING else None
 
     def asked_again(self, now: float) -> bool:
-        """The same as a REQUEST that changes nothing but the deadline, to a later one: somebody asked before, and waits
-        for company. False: it is more than that, and nothing is noted."""
+        """Like a REQUEST that only moves the deadline to a later time, because another request is waiting already.
+        False: this request does more, and nothing was noted."""
         if self.state is not State.PENDING or self._series is None or self.synced >= self.asked:
             return False
         self.asked += 1
@@ -274,13 +274,13 @@ class SyncState:
         return True
 
     def on(self, event: Event, *, now: float, generation: int = 0, reason: str = "") -> tuple[Effect, ...]:
-        """Apply `event`; return what the caller now owes, in order. After a FORCE that was not refused, `asked` is the
-        ticket to wait with. Raises Impossible, and then nothing has changed."""
+        """Apply `event`; return the effects that the caller now owes, in order. After a FORCE that was not refused,
+        `asked` is the ticket to wait with. Raises Impossible; then nothing has changed."""
         if (self.state, event) not in TABLE:
             raise Impossible(f"{event} in {self.state}")
         self.moves = ()
         effects = self._move(self._hear(event, now, generation, reason), now, reason)
-        # What came during an attempt that is over now is put again.
+        # Repeat requests that came during an attempt that is now over.
         if self._forced and self.state in (State.IDLE, State.RESTING, State.FAILED):
             effects += self._move(Event.FORCE, now, reason)
         elif self._series is not None and self.state is State.IDLE:
@@ -288,7 +288,7 @@ class SyncState:
         return tuple(effects)
 
     def _hear(self, event: Event, now: float, generation: int, reason: str) -> Event:
-        """Note what the event says, whatever it will lead to; return the one it amounts to."""
+        """Note the event's facts, whatever it leads to; return the event that it amounts to."""
         if event is Event.REQUEST:
             self.asked += 1
             self._series = (now if self._series is None else self._series[0], now)
@@ -300,7 +300,7 @@ class SyncState:
             if reason:
                 self.failing, self.last_error = True, reason
                 self.asked += not self.dirty
-            if self.dirty:  # what was not kept of the sandbox before is asked for again
+            if self.dirty:  # requests of the sandbox before that were not stored are made again
                 self._series = (now, now)
         elif event in (Event.FAILED_ONCE, Event.FAILED_FOR_GOOD):
             self.last_error = reason

@@ -1,1 +1,1 @@
-"""Adapters of the ObjectStore port, and what every one of them is wrapped in and checked with."""
+"""Adapters of the ObjectStore port, and the wrapper and the probe that all of them share."""

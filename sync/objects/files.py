@@ -1,13 +1,13 @@
-"""Objects as plain files below one directory: key `a/b` is the file `a/b`, so that a copy of the directory is a copy of
-the store, also into a bucket.
+"""Objects as plain files below one directory: key `a/b` is the file `a/b`, so that a copy of the directory is a copy
+of the store, also into a bucket.
 
-A write goes to a file in `@tmp`, is flushed to the disk and then given its name, so that no name ever shows a part.
-Names are given and taken under one lock file, because "if it still has this etag" is two steps; other processes honour
-it, too. It is held for those two steps, and for a flush only where a directory is new. `@` is in no key.
+A write goes to a file in `@tmp`, is flushed to the disk and then renamed, so that no name ever shows a part. Names
+are created and removed under one lock file, because "if it still has this etag" is two steps; other processes use it,
+too. It is held for those two steps, and for a flush only where a directory is new. No key has an `@`.
 
 An object of up to 64 KiB, such as a pointer, has its content's hash as etag, which no clock and no filesystem can get
-wrong. The etag of a larger one, which is hardly ever written twice, is its file's identity: to read gigabytes for a
-listing would be too dear.
+wrong. A larger object is hardly ever written twice. Its etag is its file's identity: a listing must not read
+gigabytes.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ from sync.objects.object_keys import check_key, check_prefix, is_key
 from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectsUnavailable
 
 DRAFTS = "@tmp"
-_NOBODYS = frozenset({"lost+found", ".snapshot", ".zfs"})  # what a file system puts into an empty directory
+_NOBODYS = frozenset({"lost+found", ".snapshot", ".zfs"})  # entries that a file system makes in an empty directory
 HASHED_BYTES = 64 << 10
-STALE_SECONDS = 3600.0  # a draft this old has lost its writer
+STALE_SECONDS = 3600.0  # the writer of a draft this old is gone
 THREADS = 8
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-# Nobody gets past these by trying again: rights, and names that are taken by something else.
+# Retries do not help against these: permissions, and names that something else has taken.
 _FOR_EVER = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
 
 T = TypeVar("T")
 
 
 class FileObjects:
-    """Blocking work is done in a few threads of its own; a call that is cancelled may still do its work there."""
+    """Blocking work runs in a few threads of its own. A cancelled call may still do its work there."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -94,7 +94,7 @@ class FileObjects:
         return None if there is None else Found(key, *there)
 
     async def list(self, prefix: str) -> AsyncIterator[Found]:
-        """One directory at a time is read as a whole, and what is found in it is looked at."""
+        """Reads one directory at a time as a whole, then looks at each entry."""
         open_directories = [check_prefix(prefix)]
         while open_directories:
             directory = open_directories.pop()
@@ -135,7 +135,7 @@ class FileObjects:
         finally:
             with suppress(FileNotFoundError):
                 draft.unlink()
-        with suppress(FileNotFoundError):  # somebody has deleted what was in it, and it with that
+        with suppress(FileNotFoundError):  # its content was deleted meanwhile, and the directory with it
             _flush_directory(path.parent)
         return etag
 
@@ -199,15 +199,15 @@ class FileObjects:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as exc:
-            told = f"{key}: {exc.strerror or exc}"  # users hear it, too: no word of where on the host that is
+            told = f"{key}: {exc.strerror or exc}"  # users read this: no path of the host
             if exc.errno in _FOR_EVER:
                 raise ObjectsRefused(f"{told}; check HOLDFAST_OBJECTS and who owns it") from exc
             raise ObjectsUnavailable(told) from exc
 
 
 def strangers(root: Path) -> list[str]:
-    """What is in a directory that is neither empty nor ours; nothing if it may be used. Ours has the drafts' directory,
-    which every version makes before anything else, or the top of all keys, in a copy from a bucket. Raises OSError."""
+    """The content of a directory that is neither empty nor ours; empty if it may be used. Ours has the directory for
+    drafts, which every version makes first, or the top of all keys, in a copy from a bucket. Raises OSError."""
     try:
         names = set(os.listdir(root))
     except FileNotFoundError:
@@ -222,7 +222,7 @@ def _write_draft(draft: Path, content: bytes) -> str:
         rest = memoryview(content)
         while rest:
             rest = rest[file.write(rest) :]
-        # The kernel's own stamps may be the same for milliseconds; an etag made of one must not be.
+        # The kernel's own timestamps may stay equal for milliseconds; two versions must not share an etag.
         os.utime(descriptor, ns=(time.time_ns(), time.time_ns()))
         os.fsync(descriptor)
         return _etag(os.fstat(descriptor), lambda: content)
@@ -236,7 +236,7 @@ def _etag(info: os.stat_result, content: Callable[[], bytes]) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int | None]:
-    """A descriptor of the object; None if there is none, also where a directory has its name."""
+    """A descriptor of the object; None if there is none, also if a directory has its name."""
     try:
         descriptor = os.open(path, _READ)
     except (FileNotFoundError, NotADirectoryError):
@@ -264,7 +264,7 @@ def _read_whole(descriptor: int) -> Got:
 
 
 def _read_up_to(descriptor: int, start: int, length: int) -> bytes:
-    """What is there of it. One read stops after 2 GiB, and takes as much memory as it is asked for."""
+    """The available bytes. One read stops after 2 GiB, and takes as much memory as its length."""
     length = min(length, os.fstat(descriptor).st_size - start)
     pieces = []
     while length > 0 and (piece := os.pread(descriptor, length, start)):
@@ -274,7 +274,7 @@ def _read_up_to(descriptor: int, start: int, length: int) -> bytes:
 
 
 def _make_directory(directory: Path) -> None:
-    """With those above it, each durable before anything is put into it."""
+    """Make the directory and those above it, each durable before anything is put into it."""
     if not directory.is_dir():
         _make_directory(directory.parent)
         directory.mkdir(mode=0o700)

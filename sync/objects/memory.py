@@ -1,4 +1,4 @@
-"""Objects in memory: they live as long as the process. For tests, and for what need not outlast it."""
+"""Objects in memory: they live as long as the process. For tests, and for data that need not survive it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from sync.ports import Conflict, Found, Got
 
 
 class MemoryObjects:
-    """Every call lets others run once before it does anything, as a call over a network would."""
+    """Every call first lets other tasks run, as a call over a network would."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Got] = {}

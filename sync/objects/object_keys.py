@@ -1,4 +1,4 @@
-"""Which keys an object store takes. Pure. The same for all of them, so that what one keeps another can."""
+"""The keys that an object store accepts. Pure. All stores share them, so an object can move to another store."""
 
 import re
 
@@ -14,7 +14,7 @@ def is_key(text: str) -> bool:
 
 
 def check_key(key: str) -> str:
-    """The key itself; raises ObjectsRefused if no store should be asked for it."""
+    """The key itself. Raises ObjectsRefused if no store accepts it."""
     if not is_key(key):
         raise ObjectsRefused(f"no key: {key[:100]!r}; components of A-Z a-z 0-9 . _ - separated by / are one")
     return key

@@ -1,12 +1,12 @@
-"""Whether a store keeps the promises that snapshots rest on. Asked once, at the start.
+"""Checks at the start whether a store keeps the promises that snapshots rest on.
 
 Some servers take a conditional write and ignore its condition: every racer wins, and the last one silently undoes the
 others. Nothing would show until two gateways had written one session's pointer. So the store is tried, on keys of our
 own below `probe/`, which are removed again.
 
-Some servers take one write a second to one key (Cloudflare R2) and answer 429 to the rest. So the second write comes at
-once and alone. If it is told 429, a second passes between any two later writes to one key, and only a few race. Racers
-never try again: it would be in vain, and would use up the retries that the gateway's own work needs.
+Some servers take one write a second to one key (Cloudflare R2) and answer 429 to the rest. So the second write comes
+at once and alone. If it gets 429, a second passes between any two later writes to one key, and only a few race.
+Racers never retry: it would be in vain, and would use up the retries that the gateway's own work needs.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ CLEANING_SECONDS = 10.0
 
 
 class PromiseBroken(ObjectsRefused):
-    """The store answers, and does not do what snapshots need. The text says what, and what to do about it."""
+    """The store answers, but does not do what snapshots need. The text says what, and how to fix it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -71,7 +71,8 @@ class _Probe:
                 raise end
 
     async def _refuses_at_once(self, key: str) -> bool:
-        """Whether nothing can be created at `key`, which was written just now. Notes whether that was too soon."""
+        """Whether nothing can be created at `key`, which was written just now. Notes whether the server called that
+        too soon."""
         content = secrets.token_bytes(64)
         try:
             return await _refuses(self._bare.create(key, content))
@@ -105,7 +106,8 @@ class _Probe:
         _expect(await _refuses(gone), "an object was replaced that was gone")
 
     async def _races(self, what: str, racers: int) -> None:
-        """Many write at once what only one may. A race proves nothing if its winner may be one who got no answer."""
+        """Many writers try at once, and only one may succeed. A race proves nothing if its winner may be a writer
+        without an answer."""
         for number in range(1, ROUNDS + 1):
             try:
                 return await self._race(f"{what}/{number}", min(racers, self._most), what == "replaced")
@@ -127,7 +129,7 @@ class _Probe:
         ends = await asyncio.gather(*writes, return_exceptions=True)
         won = [content for content, end in zip(contents, ends, strict=True) if isinstance(end, str)]
         for end in ends:
-            # Who got no answer has lost if another has won.
+            # A writer without an answer has lost if another has won.
             lost = isinstance(end, Conflict) or (bool(won) and isinstance(end, ObjectsUnavailable))
             if isinstance(end, BaseException) and not lost:
                 raise end
@@ -136,7 +138,7 @@ class _Probe:
         _expect(await _content(store, key) == won[0], "a read does not return what the winner of a race wrote")
 
     async def clean(self) -> None:
-        """What is left of a probe that failed is a few bytes; the reason why it failed is worth more than they are."""
+        """A failed probe leaves a few bytes; the reason for its failure matters more."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEANING_SECONDS):
                 await asyncio.gather(*map(self._store.delete, self._used), return_exceptions=True)

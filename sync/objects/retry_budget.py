@@ -15,11 +15,11 @@ class RetryBudget:
         self._most = most
 
     def answered(self) -> None:
-        """The store has answered an operation, whatever the answer."""
+        """The store has answered an operation; any answer counts."""
         self._tokens = min(self._most, self._tokens + self._earned)
 
     def take(self) -> bool:
-        """Whether one more retry may be made; if so, it is paid for."""
+        """Whether one more retry is allowed; if so, it is paid for."""
         if self._tokens < 1:
             return False
         self._tokens -= 1

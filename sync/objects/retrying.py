@@ -1,10 +1,10 @@
-"""Any object store, asked with patience and with moderation: a bounded number of requests at once, a few attempts at
-each, and never so many retries that they become the load they try to get past (retry_budget.py).
+"""Any object store, asked with patience and in moderation: a bounded number of requests at once, a few attempts each,
+and never so many retries that they become the load they try to overcome (retry_budget.py).
 
-Reads, deletes and plain writes are simply done again. A conditional write whose answer was lost is done again, too: if
-the first one did not happen, this one decides. If it is told of a conflict, that may be with our own first write, so
-the object is read: exactly what we wrote counts as written by us. Writers who must not be taken for each other write
-something of their own, such as a name, into what they write.
+Reads, deletes and plain writes are simply repeated. A conditional write whose answer was lost is repeated, too: if
+the first one did not happen, this one decides. If the answer is a conflict, that may be with our own first write. So
+the object is read: if it is exactly what we wrote, we wrote it. Writers that must not be mistaken for each other put
+something of their own, such as a name, into the content.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from sync.ports import Conflict, Found, Got, ObjectsRefused, ObjectStore, Object
 
 T = TypeVar("T")
 THROTTLED_SECONDS = 1.1  # R2 takes one write a second to one key; a little more, for the way there
-_PAGE = 1000  # how many a server tells of in one answer
+_PAGE = 1000  # names in one answer of a server
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """`attempts` of one operation, the first included. `base_seconds` and `cap_seconds` bound the rest between them;
-    after TooManyRequests it is `throttled_seconds` longer."""
+    """`attempts` of one operation, the first included. `base_seconds` and `cap_seconds` bound the pauses between
+    them; after TooManyRequests a pause is `throttled_seconds` longer."""
 
     at_once: int = 16
     attempts: int = 8
@@ -60,8 +60,8 @@ class RetryingObjects:
 
     @property
     def bare(self) -> ObjectStore:
-        """The same store, and the same bound on requests at once; each is made once, whatever becomes of it. They are
-        not counted here."""
+        """The same store, with the same bound on requests at once, but without retries. Its requests are not counted
+        here."""
         bare = RetryingObjects(self._inner, replace(self._limits, attempts=1), self._rng)
         bare._slots = self._slots
         return bare
@@ -88,7 +88,7 @@ class RetryingObjects:
         await self._persist(lambda: self._inner.delete(key))
 
     async def list(self, prefix: str) -> AsyncIterator[Found]:
-        """Starts afresh after a failure, and does not repeat what it has returned. It takes no slot: its reader may
+        """Starts again after a failure, and does not repeat what it has returned. It takes no slot: its reader may
         make requests meanwhile."""
         told: set[str] = set()
         for attempt in count():
@@ -127,7 +127,7 @@ class RetryingObjects:
             return there.etag
 
     async def _persist(self, operation: Callable[[], Awaitable[T]], size: int = 0) -> T:
-        """Do it until it is answered. Conflict and ObjectsRefused are answers."""
+        """Repeat it until there is an answer. Conflict and ObjectsRefused are answers."""
         for attempt in count():
             try:
                 async with self._slots:

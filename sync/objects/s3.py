@@ -1,12 +1,12 @@
-"""Objects in a bucket of Amazon S3, Cloudflare R2, MinIO, SeaweedFS, or whoever speaks their protocol.
+"""Objects in a bucket of Amazon S3, Cloudflare R2, MinIO, SeaweedFS, or any server with their protocol.
 
-A request is sent once: who retries, and how much, is decided outside (retrying.py). Two operations are made of many
-requests, a listing of its pages and a large upload of its parts; begun afresh for each lost request they would never
-end on a bad day, so each request of those is sent up to 4 times. Addresses are path-style, which all of them take. A
-SHA-256 goes with every write, so that what was changed on the way is refused; some servers check the one in the
-signature and do not know the one that is meant for it (R2), others do the opposite (SeaweedFS).
+A request is sent once; retrying.py decides about retries. Two operations consist of many requests: a listing of its
+pages, a large upload of its parts. If each lost request restarted them, they would never end on a bad day. So each
+request of those is sent up to 4 times. Addresses are path-style, which all servers take. A SHA-256 goes with every
+write, so that the server refuses content that changed on the way. Some servers check the one in the signature and do
+not know the header for it (R2); others do the opposite (SeaweedFS).
 
-A write that is answered with 409 or 5xx, or not at all, may have happened: it is ObjectsUnavailable, never Conflict.
+A write answered with 409 or 5xx, or not at all, may have happened: it is ObjectsUnavailable, never Conflict.
 """
 
 from collections.abc import AsyncIterator, Awaitable
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 60.0  # a whole request, with its body
 WHOLE_BYTES = 32 << 20  # more goes up in parts
-PART_BYTES = 8 << 20  # all the same size but the last, as R2 wants it
+PART_BYTES = 8 << 20  # all but the last have the same size, as R2 demands
 PARTS_AT_ONCE = 4
 PAGE = 1000
 DRIVER_ERRORS = (BaseError, OSError)  # a 404 is FileNotFoundError
 
 
 class S3Objects:
-    """`endpoint` is `https://s3.eu-central-1.amazonaws.com`, `https://<account>.r2.cloudflarestorage.com` or the like;
-    `prefix` is empty or a key, below which all objects are. Without `checksum` the SHA-256 is in the signature alone.
-    What is written conditionally goes up in one request."""
+    """`endpoint` is `https://s3.eu-central-1.amazonaws.com`, `https://<account>.r2.cloudflarestorage.com` or the
+    like. `prefix` is empty, or a key below which all objects are. Without `checksum` the SHA-256 is in the signature
+    alone. A conditional write goes up in one request."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class S3Objects:
         checksum: bool = True,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        # The driver would take what is not given from the environment, which is for Settings alone to read.
+        # The driver would take missing values from the environment, which only Settings may read.
         config: S3Config = {
             "endpoint": endpoint,
             "aws_endpoint_url_s3": endpoint,
@@ -152,7 +152,7 @@ class S3Objects:
             meta = await self._once.head_async(key)
             return Found(key, meta["size"], self._etag(meta["e_tag"]))
         except FileNotFoundError:
-            # The answer to HEAD has no words: that of GET says whether the object is missing or the bucket.
+            # The answer to HEAD has no text; the one to GET says whether the object is missing, or the bucket.
             there = await self.get(key)
             return None if there is None else Found(key, len(there.content), there.etag)
         except DRIVER_ERRORS as exc:
@@ -168,7 +168,7 @@ class S3Objects:
             except DRIVER_ERRORS as exc:
                 raise reaction(exc, self._bucket, f"list {prefix}") from exc
             for meta in page:
-                if is_key(meta["path"]):  # somebody else's objects may have any name
+                if is_key(meta["path"]):  # objects of others may have any name
                     yield Found(meta["path"], meta["size"], meta["e_tag"] or "")
 
     async def delete(self, key: str) -> None:

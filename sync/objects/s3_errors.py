@@ -2,7 +2,7 @@
 
 Three reactions. Conflict: the server has looked, and the condition did not hold. ObjectsRefused: it will answer the
 same the next time, so a person has to change something. ObjectsUnavailable: everything else; a write may have
-happened. A 429 among them is TooManyRequests: the caller waits longer before it tries again.
+happened. A 429 among these is TooManyRequests: the caller waits longer before it retries.
 """
 
 import re
@@ -11,7 +11,7 @@ from sync.ports import Conflict, ObjectsRefused, ObjectsUnavailable, TooManyRequ
 
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
-# 400s that are about this one transfer, not about what was asked.
+# 400s that concern this one transfer, not the request.
 _TRANSIENT = {"RequestTimeout", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "NoSuchUpload"}
 _WORDS = {
     "NoSuchBucket": "create it, or fix HOLDFAST_OBJECTS",
@@ -32,7 +32,7 @@ _CAUSES = {
 
 
 def reaction(error: Exception, bucket: str, doing: str) -> Exception:
-    """What to raise instead of the driver's error."""
+    """The error to raise instead of the driver's."""
     text = str(error)
     status, code = _answer(text)
     if status is None:
@@ -53,8 +53,8 @@ def reaction(error: Exception, bucket: str, doing: str) -> Exception:
 
 
 def raise_unless_absent(error: Exception, bucket: str, key: str) -> None:
-    """Pass over a 404 of a server that knows the bucket and has no such object. One that does not say so may come from
-    anybody: to take it for an empty store would start somebody afresh whose work is there."""
+    """Return if a server that knows the bucket says that it has no such object. Any other 404 may come from anybody:
+    if it counted as an empty store, a session with stored work would start empty."""
     _, code = _answer(str(error))
     if code != "NoSuchKey":
         raise reaction(error, bucket, f"get {key}") from error

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a look found: objects and bytes."""
+    """The result of a pass: objects and bytes."""
 
     sessions: int = 0
     generations: int = 0
@@ -51,10 +51,11 @@ class Collected:
 async def collect(
     shelf: Repository, *, dry_run: bool = False, told: Callable[[str], None] = lambda _: None
 ) -> Collected:
-    """One look at one user's objects. Raises ObjectsUnavailable, ObjectsRefused."""
+    """One pass over one user's objects. Raises ObjectsUnavailable, ObjectsRefused."""
     store, keys = shelf.store, shelf.keys
     began = shelf.utcnow()
-    # What is stored is listed before what is named is read: what a sync stores and names meanwhile is not listed.
+    # List the stored objects before reading the references: then objects that a sync stores and references meanwhile
+    # are not in the list.
     packs = await _listed(store.list(keys.packs), keys.pack_in)
     manifests = await _listed(store.list(keys.manifests), keys.manifest_in)
     marks, etag = await shelf.marks()
@@ -83,7 +84,7 @@ async def collect(
     if dry_run:
         return found
     after = Marks(after_packs, after_manifests)
-    if after != marks or doomed:  # before anything is removed, the marks that say so must be in force still
+    if after != marks or doomed:  # before anything is removed, its marks must still be in force
         try:
             await shelf.write_marks(after, etag)
         except Conflict:
@@ -100,7 +101,8 @@ async def collect(
 
 
 async def _note_missing(shelf: Repository, packs: set[str]) -> None:
-    """Packs that are named and were not listed: stored since, or lost. What is lost the next sync stores again."""
+    """Packs that are referenced and not listed: stored since, or lost. The next sync stores the content of lost ones
+    again."""
     lost = [Damaged(f"pack {name} is missing", pack=name) for name in await shelf.gone(packs)]
     for error in lost:
         log.warning("snapshots.damaged", cause=str(error))
@@ -108,13 +110,13 @@ async def _note_missing(shelf: Repository, packs: set[str]) -> None:
 
 
 async def _listed(found: AsyncIterator[Found], name_in: Callable[[str], str | None]) -> dict[str, int]:
-    """Names and sizes of what is ours."""
+    """Names and sizes of our objects."""
     listed = [(name_in(each.key), each.size) async for each in found]
     return {name: size for name, size in listed if name is not None}
 
 
 async def _named(shelf: Repository) -> tuple[int, int, set[str], set[str]]:
-    """How many sessions and generations there are, and the manifests and packs they name. Raises Damaged."""
+    """The number of sessions and generations, and the manifests and packs they name. Raises Damaged."""
     stored = [found.key async for found in shelf.store.list(shelf.keys.sessions)]
     for key in filter(shelf.keys.is_set_aside, stored):
         raise Damaged(f"{key}: nobody knows what this pointer named; remove it to have the rest collected")

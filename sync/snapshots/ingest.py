@@ -1,7 +1,7 @@
-"""Taking in what a bridge tells of a tree: entries are noted, content that is not stored yet is asked for and stored.
+"""Takes in a bridge's report of a tree: notes entries, requests content that is not stored yet, and stores it.
 
-The bridge is as untrusted as what runs beside it. Every entry is checked, every hash, every bound; nothing is taken
-that was not asked for. Frames go into packs, and packs into the store, a few at a time while the scan goes on.
+The bridge is as untrusted as the programs beside it. Every entry is checked, every hash, every bound; content that
+was not requested is refused. Frames go into packs, and packs into the store, a few at a time while the scan goes on.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ TOO_LARGE = "the workspace is larger than HOLDFAST_SYNC_MAX_FILES or HOLDFAST_SY
 
 
 class ScanIngest:
-    """What one scan told. `places` says where content lies that was sent, or offered and found to be there."""
+    """The result of one scan. `places` says where content is that was sent, or offered and found in the store."""
 
     def __init__(self, shelf: Repository, heeded: Avoided) -> None:
         self._shelf = shelf
@@ -43,7 +43,7 @@ class ScanIngest:
         self._pack = shelf.new_pack()
         self._asked: set[bytes] = set()
         self._told_bytes = 0
-        self._room = 0  # what its entries take in memory, about
+        self._room = 0  # memory that its entries take, roughly
         self.entries: dict[bytes, Entry] = {}
         self.removed: set[bytes] = set()
         self.places: dict[bytes, ChunkPlace] = {}
@@ -55,8 +55,8 @@ class ScanIngest:
         return len(self._asked)
 
     async def take(self, scan: TreeScan, asked: ScanAsk) -> ScanDone:
-        """All that `scan` tells; when this returns, its content is stored. Raises BadEntry, SyncFailed, TreeFailed and
-        what the store does."""
+        """Read all of `scan`; when this returns, its content is stored. Raises BadEntry, SyncFailed, TreeFailed and
+        the store's errors."""
         async with _Uploads(self._put) as uploads:
             while isinstance(told := await scan.next(), Batch):
                 await asyncio.to_thread(_check_batch, told)
@@ -86,7 +86,7 @@ class ScanIngest:
         return True
 
     async def _missing(self, batch: Batch) -> list[int]:
-        """The numbers of the offers that are to be sent."""
+        """The numbers of the offers that the bridge must send."""
         if batch.offers:
             await self._shelf.know_packs()
         wanted: dict[bytes, int] = {}
@@ -136,8 +136,8 @@ def weight(entry: Entry) -> int:
 
 
 def bound(limits: TreeLimits, files: int, total_bytes: int) -> None:
-    """Raise TooLarge if it is too much. The bridge has the same bounds and better words; these hold whatever it
-    says."""
+    """Raise TooLarge if it is too much. The bridge has the same bounds and better texts; these bounds hold if the
+    bridge lies."""
     if files > limits.files or total_bytes > limits.total_bytes:
         raise TooLarge(TOO_LARGE)
 
@@ -165,8 +165,8 @@ def _check_done(asked: ScanAsk, done: ScanDone) -> None:
 
 
 class _Uploads:
-    """Packs being uploaded, PACKS_AT_ONCE of them; a caller with one more waits. The first failure is raised in the
-    next caller that waits. Leaving it ends the uploads that are still under way."""
+    """Packs being uploaded, PACKS_AT_ONCE of them; a caller with one more waits. The next waiting caller gets the
+    first failure. Leaving the context ends the remaining uploads."""
 
     def __init__(self, put: Callable[[PackBuilder], Awaitable[None]]) -> None:
         self._put = put

@@ -1,4 +1,4 @@
-"""Reading content out of packs: the frames in which chunks lie, in few requests, each hash checked."""
+"""Reads content out of packs: the frames of chunks, in few requests, each hash checked."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -12,15 +12,15 @@ from sync.format.manifest import ChunkPlace
 from sync.format.pack import PackedFrame, read_frame
 from sync.snapshots.repository import Repository
 
-NEAR = 256 << 10  # two frames that lie so close are fetched in one request
-MOST = 8 << 20  # of one request, unless a frame is larger
+NEAR = 256 << 10  # two frames so close together are fetched in one request
+MOST = 8 << 20  # in one request, unless a frame is larger
 
 Contents = list[memoryview]  # of a frame's chunks, in their order
 
 
 def frames_of(places: Mapping[bytes, ChunkPlace], chunks: AbstractSet[bytes]) -> dict[str, list[PackedFrame]]:
-    """By pack, in the order in which they lie, frames in which these chunks are; each holds one that no other does, so
-    that none comes for nothing. Pure."""
+    """For each pack, the frames that have these chunks, in their order in the pack. Each has a chunk that no other
+    has, so none is fetched for nothing. Pure."""
     found: dict[tuple[str, int], PackedFrame] = {}
     for chunk in chunks:
         pack, frame = places[chunk]
@@ -38,7 +38,7 @@ def frames_of(places: Mapping[bytes, ChunkPlace], chunks: AbstractSet[bytes]) ->
 
 
 def runs(frames: Sequence[PackedFrame]) -> list[list[PackedFrame]]:
-    """Frames in order, grouped into what is near enough to be fetched together. Pure."""
+    """Frames in order, grouped so that neighbours are fetched together. Pure."""
     grouped: list[list[PackedFrame]] = []
     for frame in frames:
         end = frame.offset + frame.length
@@ -54,7 +54,7 @@ def _is_near(run: Sequence[PackedFrame], frame: PackedFrame) -> bool:
 
 
 async def fetch(shelf: Repository, pack: str, frames: Sequence[PackedFrame]) -> AsyncIterator[tuple[Frame, Contents]]:
-    """These frames of a pack, which lie in this order. Raises Damaged, ObjectsUnavailable, ObjectsRefused."""
+    """These frames of a pack, given in their order. Raises Damaged, ObjectsUnavailable, ObjectsRefused."""
     key = shelf.keys.pack(pack)
     for run in runs(frames):
         start, end = run[0].offset, run[-1].offset + run[-1].length

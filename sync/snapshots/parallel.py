@@ -9,8 +9,8 @@ B = TypeVar("B")
 
 
 async def each(work: Callable[[A], Awaitable[B]], things: Iterable[A], *, at_once: int) -> list[B]:
-    """What `work` returned for each of them, in their order. The first failure ends the others, and is raised as it
-    is, not in a group: it is what callers tell apart."""
+    """The results of `work` for all of them, in their order. The first failure ends the others, and is raised itself,
+    not in a group: callers tell failures apart."""
     waiting = list(things)
     results: dict[int, B] = {}
     numbers = iter(range(len(waiting)))

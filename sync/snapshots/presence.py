@@ -1,4 +1,4 @@
-"""Is everything there that a session's generations name? Asks for names; content is not read (`verify` does that)."""
+"""Checks whether every object that a session's generations name exists. It does not read content (`verify` does)."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sync.snapshots.repository import AT_ONCE, Repository
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A session of which a generation is known to have been stored."""
+    """A session that is known to have a stored generation."""
 
     session_id: str
     keys: Keys  # of its user
@@ -21,8 +21,8 @@ class Kept:
 
 
 class Presence:
-    """Remembers what it has found of one user, so that sessions that share packs cost little; sessions are best asked
-    for user by user."""
+    """Remembers its findings of one user, so that sessions that share packs cost little. Check the sessions user by
+    user."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Presence:
         self._packs: set[str] = set()
 
     async def lacking(self, kept: Kept) -> str | None:
-        """What is missing or damaged of the session, in words; None if all is there. Raises ObjectsUnavailable,
+        """The missing or damaged objects of the session, as a text; None if all is there. Raises ObjectsUnavailable,
         ObjectsRefused."""
         shelf = self._of(kept.keys)
         try:
@@ -50,7 +50,7 @@ class Presence:
         return None
 
     async def _packs_of(self, shelf: Repository, manifests: set[str]) -> set[str]:
-        """The packs that these manifests name, and those that they build on."""
+        """The packs that these manifests name, and those of the manifests that they build on."""
         packs: set[str] = set()
         done: set[str] = set()
         while waiting := manifests - done:
@@ -71,7 +71,7 @@ class Presence:
 async def look(
     store: ObjectStore, sessions: Iterable[Kept], told: Callable[[int], None] = lambda done: None
 ) -> AsyncIterator[tuple[Kept, str | None]]:
-    """Each session with its missing objects; `told` is called with the number of sessions done."""
+    """Each session with its missing objects. `told` is called with the number of sessions done."""
     presence = Presence(store)
     for done, kept in enumerate(sessions, 1):
         yield kept, await presence.lacking(kept)

@@ -1,16 +1,16 @@
 """One attempt at a new generation: scan, send what is missing, check, commit.
 
-    scan     the bridge reports what differs from the newest generation and offers content by its hash
+    scan     the bridge reports the differences from the newest generation and offers content by its hash
     send     content that is not stored yet comes in frames, is checked and stored, while the scan goes on
              (sync/snapshots/ingest.py)
     check    every chunk that the new entries name has a place
-    commit   every pack used again is there; then the manifest, then the pointer, in one conditional write
+    commit   every reused pack exists; then the manifest, then the pointer, in one conditional write
 
-A crash at any point leaves the old pointer and at most packs that nothing names. The next attempt finds what this one
+A crash at any point leaves the old pointer and at most some unreferenced packs. The next attempt finds what this one
 has sent. In memory are a few packs and one batch, and the entries that changed.
 
-If the newest generation is known to be damaged, nothing is built on it: the bridge offers the whole tree, and the
-content of damaged packs is stored again. So one sync after damage was found, the newest generation is whole.
+Nothing is built on a newest generation that is known to be damaged: the bridge then offers the whole tree, and the
+content of damaged packs is stored again. So after one sync the newest generation is whole again.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ from sync.snapshots.repository import Avoided, Repository
 
 log = structlog.get_logger()
 
-SCANS = 3  # of a tree in which directories change all the time; then it is kept as it was found last
+SCANS = 3  # of a tree whose directories change all the time; then the last scan counts
 TOO_MUCH = ("too_large", "too_many", "too_deep")
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of an attempt. `new` is False if nothing had changed."""
+    """The result of an attempt. `new` is False if nothing had changed."""
 
     generation: Generation
     new: bool
@@ -50,16 +50,16 @@ class Pushed:
     chunks_sent: int = 0
     chunks_reused: int = 0
     remembered: bool = True  # the bridge knows this tree by the generation's name
-    unread: tuple[bytes, ...] = ()  # what may not be read, and is as it was kept last, or left out; not all is named
+    unread: tuple[bytes, ...] = ()  # unreadable: kept as stored last, or left out; only some are named
     unread_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a session knows of its generations, whatever is stored of them."""
+    """What a session knows of its generations, whatever the store has."""
 
-    number: int = 0  # of the newest one it has had; the next is above it
-    begun_without: bool = False  # its tree did not begin with the newest one that is stored: that one is to stay
+    number: int = 0  # of its newest one; the next is above it
+    begun_without: bool = False  # its tree did not begin with the newest stored generation, which must stay
 
 
 UNKNOWN = Standing()
@@ -70,7 +70,7 @@ class _Moved(Exception):
 
 
 class _NotEnough(Exception):
-    """What the bridge told can be kept only with something that is damaged or gone: it has to offer all there is."""
+    """The bridge's report can be kept only with a damaged or missing object: the bridge must offer everything."""
 
 
 async def push(
@@ -81,9 +81,9 @@ async def push(
     on_uploaded: Callable[[], None] = lambda: None,
     standing: Standing = UNKNOWN,
 ) -> Pushed:
-    """Keep the tree as it is now; `on_uploaded` is called once, before the commit. Raises SyncFailed; then nothing has
-    changed for anybody who reads, unless the answer to the last write was lost: then the next attempt finds that
-    generation and, if nothing else changed, returns it."""
+    """Store the tree as it is now. `on_uploaded` is called once, before the commit. Raises SyncFailed; then readers
+    see no change, unless the answer to the last write was lost. In that case the next attempt finds that generation
+    and, if nothing else changed, returns it."""
     anew, scans = False, 1
     try:
         while True:
@@ -104,13 +104,13 @@ async def push(
         raise SyncFailed("another writer changed the snapshots at the same time") from error
     except ObjectsUnavailable as error:
         raise SyncFailed(str(error)) from error
-    except (ObjectsRefused, Damaged) as error:  # a damaged pointer: there is an answer to all other damage
+    except (ObjectsRefused, Damaged) as error:  # a damaged pointer; other damage was dealt with above
         raise SyncFailed(str(error), permanent=True) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A manifest to be: what is in it, where that lies, and which generation it is a difference from."""
+    """A manifest to be: its content, where that is, and the generation that it is a difference from."""
 
     change: Change
     places: Mapping[bytes, ChunkPlace]
@@ -119,7 +119,7 @@ class _Plan:
 
 
 class _Attempt:
-    """`anew`: build on nothing that is there. `patient`: keep nothing of which a part may have been missed."""
+    """`anew`: build on nothing that is stored. `patient`: store nothing of which a part may have been missed."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Attempt:
     # -- what can be built on -----------------------------------------------------------------------------------------
 
     async def _is_sound(self, newest: Generation, heeded: Avoided) -> bool:
-        """Whether nothing of what it is made of is known to be damaged."""
+        """Whether none of its objects is known to be damaged."""
         try:
             return await self._shelf.is_sound(newest.manifest, heeded.damaged)
         except Damaged as error:
@@ -201,7 +201,7 @@ class _Attempt:
         lacking = _chunks(change) - intake.places.keys()
         if before is not None:
             lacking -= before.places.keys()
-        if lacking:  # the bridge did not offer it, because it was kept before; it may be gone since
+        if lacking:  # the bridge did not offer it, because it was stored before; it may be gone since
             await self._shelf.know_packs()
             lacking = {chunk for chunk in lacking if not intake.find(chunk)}
         whole = base is None or _is_long(base, done)
@@ -244,7 +244,7 @@ class _Attempt:
 
     async def _swap(self, kept: tuple[Pointer, str] | None, generation: Generation) -> None:
         shelf = self._shelf
-        # What was found unmarked may be relied on for a while, not for ever: see sync/format/gc_marks.py.
+        # Unmarked objects stay reliable for a while, not for ever: see sync/format/gc_marks.py.
         if self._watch.seconds > shelf.grace / 2:
             raise SyncFailed("it took so long that its objects may have been collected: it has to begin again")
         writer = shelf.new_writer()
@@ -257,7 +257,7 @@ class _Attempt:
 
 
 def _change(intake: ScanIngest, done: ScanDone, before: StoredTree | None) -> Change:
-    """What the scan told, as a difference from what the new generation is built on."""
+    """The scan's result, as a difference from the base of the new generation."""
     change = Change(list(intake.entries.values()), list(intake.removed) if done.base is not None else [])
     if before is not None:
         change = difference(before.entries, intake.entries)
@@ -275,7 +275,7 @@ def _chunks(change: Change) -> set[bytes]:
 
 
 def _everything(change: Change, before: StoredTree | None, rules: ScanAsk) -> Change:
-    """The whole tree. Raises BadEntry if it is none, SyncFailed if it is too large."""
+    """The whole tree. Raises BadEntry if it is not one, SyncFailed if it is too large."""
     entries = dict(before.entries) if before is not None else {}
     for path in change.removed:
         entries.pop(path, None)
@@ -293,7 +293,7 @@ def _pushed(
 
 
 async def _is_done(remembering: Awaitable[None]) -> bool:
-    """The generation is kept, whether or not the bridge hears of it: it will tell the whole tree next time."""
+    """The generation is stored, even if the bridge does not hear of it: then it reports the whole tree next time."""
     try:
         await remembering
     except TreeFailed:

@@ -1,4 +1,4 @@
-"""Reading a stored tree without a sandbox: one file, or all of it as a tar."""
+"""Reads a stored tree without a sandbox: one file, or all of it as a tar."""
 
 import tarfile
 from collections import OrderedDict
@@ -10,11 +10,11 @@ from sync.snapshots.pack_reader import fetch
 from sync.snapshots.repository import Repository
 
 PIECE = 1 << 20
-FRAMES_KEPT = 16  # of at most 1 MiB: files that were written together are read from the same frame
+FRAMES_KEPT = 16  # of at most 1 MiB: files that were written together are in the same frame
 
 
 class SnapshotReader:
-    """The content of one stored tree. What it yields has been checked against its hash."""
+    """The content of one stored tree, checked against its hashes."""
 
     def __init__(self, shelf: Repository, stored: StoredTree) -> None:
         self._shelf, self._stored = shelf, stored
@@ -58,8 +58,8 @@ class SnapshotReader:
 
 
 async def tar(shelf: Repository, stored: StoredTree) -> AsyncIterator[bytes]:
-    """The tree as a tar (PAX) with the roots `workspace/` and `agent/`; directories come before what is in them. If it
-    ends without its two closing blocks, it is not whole: whatever failed is raised."""
+    """The tree as a tar (PAX) with the roots `workspace/` and `agent/`; a directory comes before its content. After a
+    failure, which is raised, the tar lacks its two closing blocks and is not whole."""
     contents = SnapshotReader(shelf, stored)
     for path in sorted(stored.entries):
         entry = stored.entries[path]

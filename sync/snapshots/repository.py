@@ -1,7 +1,7 @@
 """One user's part of the object store: packs, manifests, pointers, marks.
 
-Everything that is read is checked against its name. What is missing or damaged raises Damaged, what cannot be asked for
-at the moment raises ObjectsUnavailable. Blocking work (hashing, unpacking) is done in threads.
+Everything read is checked against its name. A missing or damaged object raises Damaged; a store that does not answer
+at the moment raises ObjectsUnavailable. Blocking work (hashing, unpacking) runs in threads.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 AT_ONCE = 8
 LIKELY_INDEX = 64 << 10  # read with the footer: most indices need no second request
-MANIFESTS_KEPT = 1000  # of which something is remembered
+MANIFESTS_KEPT = 1000  # manifests about which something is remembered
 TRIES = 5  # to note damage while others write marks
 
 
@@ -51,7 +51,7 @@ class Avoided:
 
 
 class Stopwatch:
-    """How long it has been, by the clock that says more: one stops while the machine sleeps, one can be set back."""
+    """Elapsed time by the clock that shows more: one stops while the machine sleeps, one can be set back."""
 
     def __init__(self, now: Callable[[], float], utcnow: Callable[[], float]) -> None:
         self._now, self._utcnow = now, utcnow
@@ -78,10 +78,10 @@ class Repository:
         self.catalogue = ChunkIndex()
         self._listed = False
         self._listing = asyncio.Lock()
-        self._seen: dict[str, float] = {}  # pack: when it was certainly there
+        self._seen: dict[str, float] = {}  # pack: when it certainly existed
         self._bases: dict[str, tuple[str, ...]] = {}
         self._distrusted: set[str] = set()  # also in the marks, unless they could not be written
-        self._sound: dict[str, frozenset[str]] = {}  # manifest: what was known to be damaged, and is not in its tree
+        self._sound: dict[str, frozenset[str]] = {}  # manifest: objects known to be damaged that are not in its tree
 
     def stopwatch(self) -> Stopwatch:
         return Stopwatch(self.now, self.utcnow)
@@ -89,33 +89,35 @@ class Repository:
     # -- pointers -----------------------------------------------------------------------------------------------------
 
     async def pointer(self, session_id: str) -> tuple[Pointer, str] | None:
-        """The session's pointer and its etag; None if nothing is kept."""
+        """The session's pointer and its etag; None if nothing is stored."""
         got = await self.store.get(self.keys.pointer(session_id))
         return None if got is None else (pointers.decode(session_id, got.content), got.etag)
 
     async def kept(self, session_id: str) -> tuple[Pointer, str]:
-        """The same, for those who need one. Raises NoSuchSnapshot."""
+        """The same; raises NoSuchSnapshot instead of None."""
         found = await self.pointer(session_id)
         if found is None:
             raise NoSuchSnapshot(f"session {session_id} has no snapshot yet")
         return found
 
     async def swap(self, pointer: Pointer, etag: str | None) -> str:
-        """Put `pointer` in the place of the one that had `etag`, None if there was none. Raises Conflict."""
+        """Replace the pointer that had `etag`, None if there was none. Raises Conflict."""
         key, content = self.keys.pointer(pointer.session), pointers.encode(pointer)
         write = self.store.create(key, content) if etag is None else self.store.replace(key, content, etag)
-        # What was sent cannot be called back: whoever gives up still waits for it, so that it does not come later.
+        # A sent request cannot be called back: a caller that gives up still waits for it, so that it does not come
+        # later.
         writing = asyncio.ensure_future(write)
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
             await asyncio.wait({writing})
             if not writing.cancelled():
-                writing.exception()  # whoever gave up does not want to know
+                writing.exception()  # the caller that gave up ignores the result
             raise
 
     async def set_aside(self, session_id: str) -> None:
-        """If the pointer cannot be read, put it aside, so that there can be another. What it named is not collected."""
+        """Move an unreadable pointer aside, so that there can be another. The objects that it named are not
+        collected."""
         key = self.keys.pointer(session_id)
         got = await self.store.get(key)
         if got is None:
@@ -131,8 +133,8 @@ class Repository:
         return secrets.token_hex(8)
 
     async def forget(self, session_id: str) -> None:
-        """Remove what names the session's generations, or may have named them; what nobody else names is collected
-        later."""
+        """Remove the pointers that name the session's generations, or may have. Objects that nothing else names are
+        collected later."""
         await self.store.delete(self.keys.pointer(session_id))
         listed = [found.key async for found in self.store.list(self.keys.session(session_id))]
         for key in filter(self.keys.is_set_aside, listed):
@@ -155,7 +157,7 @@ class Repository:
         return name, len(content)
 
     async def bases(self, name: str) -> tuple[str, ...]:
-        """What the manifest `name` is a difference from."""
+        """The manifests of which the manifest `name` is a difference."""
         known = self._bases.get(name)
         return known if known is not None else (await self.manifest_head(name)).bases
 
@@ -174,7 +176,7 @@ class Repository:
         return got.content
 
     async def tree(self, name: str) -> StoredTree:
-        """The whole tree that the manifest `name` ends, read from the store."""
+        """The whole tree of the manifest `name`, the last of its row, read from the store."""
         last = await asyncio.to_thread(manifests.decode, name, await self._manifest(name))
         if len(last.bases) > manifests.MAX_DEPTH:
             raise Damaged(f"manifest {name}: its row is too long", manifest=name)
@@ -187,13 +189,13 @@ class Repository:
         return await asyncio.to_thread(put_together)
 
     async def names(self, manifest: str) -> set[str]:
-        """The manifests of the row that `manifest` ends, and the packs they name."""
+        """The manifests of the row that ends with `manifest`, and the packs they name."""
         last = await self.manifest_head(manifest)
         heads = await each(self.manifest_head, last.bases, at_once=AT_ONCE)
         return {manifest, *last.bases, *(pack for head in (last, *heads) for pack in head.packs)}
 
     async def is_sound(self, manifest: str, damaged: frozenset[str]) -> bool:
-        """Whether nothing of what that tree is made of is `damaged`. Asked again about the same, it reads nothing."""
+        """Whether no object of that tree is `damaged`. A second question about the same tree reads nothing."""
         if not damaged or self._sound.get(manifest) == damaged:
             return True
         if not damaged.isdisjoint(await self.names(manifest)):
@@ -202,7 +204,7 @@ class Repository:
         return True
 
     def know_sound(self, manifest: str, damaged: frozenset[str]) -> None:
-        """The tree of `manifest` was made with nothing that is `damaged`."""
+        """The tree of `manifest` was made without any object that is `damaged`."""
         _keep_newest(self._sound, manifest, damaged)
 
     # -- packs --------------------------------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ class Repository:
         return PackBuilder(secrets.token_bytes(SALT))
 
     async def put_pack(self, pack: PackBuilder) -> tuple[str, int]:
-        """Store it, and know what is in it; its name and its size."""
+        """Store it, and index its content; its name and its size."""
         name, content = await asyncio.to_thread(pack.seal)
         await self.store.put(self.keys.pack(name), content)
         self._seen[name] = self.now()
@@ -220,7 +222,7 @@ class Repository:
         return name, len(content)
 
     async def know_packs(self) -> None:
-        """Read the indices of all packs, once; what cannot be read is not used again."""
+        """Read the indices of all packs, once; a pack whose index is unreadable is not reused."""
         async with self._listing:
             if not self._listed:
                 listed = [(self.keys.pack_in(found.key), found) async for found in self.store.list(self.keys.packs)]
@@ -247,7 +249,7 @@ class Repository:
         return await asyncio.to_thread(read_index, name, index, footer, size)
 
     async def gone(self, packs: Iterable[str]) -> list[str]:
-        """Which of these packs are not there. One that was certainly there a short while ago is not asked for."""
+        """Which of these packs are missing. A pack that certainly existed a short while ago is not checked again."""
         recent = self.now() - self.grace / 4
         asked = sorted(name for name in packs if self._seen.get(name, recent) <= recent)
         missing = []
@@ -264,7 +266,7 @@ class Repository:
         return missing
 
     def removed(self, packs: Iterable[str]) -> None:
-        """They are no longer there."""
+        """These packs no longer exist."""
         for name in packs:
             self._seen.pop(name, None)
             self.catalogue.drop(name)
@@ -272,8 +274,8 @@ class Repository:
     # -- marks --------------------------------------------------------------------------------------------------------
 
     async def marks(self) -> tuple[Marks | None, str | None]:
-        """What the collector has marked, and the etag of its note. No marks if they cannot be read; whoever writes
-        them anew begins with none."""
+        """The collector's marks, and the etag of their object. No marks if they are unreadable; the next writer
+        begins with none."""
         got = await self.store.get(self.keys.marks)
         if got is None:
             return Marks(), None
@@ -294,14 +296,14 @@ class Repository:
         return Avoided(marks.packs.keys() | self._distrusted, frozenset(self._distrusted))
 
     def _suspect(self, damaged: AbstractSet[str]) -> None:
-        """Something is damaged or missing that was not known to be: what else was there is asked for again."""
+        """An object turned out to be damaged or missing: packs that existed before are checked again."""
         self._distrusted |= damaged
         self._seen.clear()
         for name in damaged:
             self.catalogue.drop(name)
 
     async def write_marks(self, marks: Marks, etag: str | None) -> None:
-        """Raises Conflict if somebody else was quicker."""
+        """Raises Conflict if another writer was first."""
         content = marking.encode(marks)
         if etag is None:
             await self.store.create(self.keys.marks, content)
@@ -309,8 +311,8 @@ class Repository:
             await self.store.replace(self.keys.marks, content, etag)
 
     async def distrust(self, damage: Iterable[Damaged]) -> None:
-        """These packs and manifests were found damaged or missing: no sync shall build on them. Raises Conflict, and
-        what the store does, if that could not be noted for others."""
+        """These packs and manifests were found damaged or missing: no sync may build on them. Raises Conflict and the
+        store's errors if that could not be noted for others."""
         damage = list(damage)
         packs = {error.pack for error in damage if error.pack is not None}
         found = {error.manifest for error in damage if error.manifest is not None}
@@ -329,7 +331,7 @@ class Repository:
                     raise
 
     async def note_damage(self, damage: Iterable[Damaged]) -> None:
-        """The same, as far as it is possible at the moment; whoever finds it again tries again."""
+        """The same, as far as possible at the moment; the next finder tries again."""
         try:
             await self.distrust(damage)
         except (Conflict, ObjectsUnavailable, ObjectsRefused) as error:

@@ -1,13 +1,13 @@
-"""Putting a generation back into a sandbox.
+"""Restores a generation into a sandbox.
 
-The gateway sends the bridge the whole tree; the bridge answers with the chunks it lacks. They are fetched by frame, a
-few packs at a time, checked, and sent as they come. The bridge checks every hash as well, and puts the new tree in the
-old one's place only when everything is there. Its word alone marks nothing as damaged: the gateway has checked what it
-complains about.
+The gateway sends the bridge the whole tree; the bridge answers with the chunks it lacks. The gateway fetches them by
+frame, a few packs at a time, checks them, and sends them as they come. The bridge checks every hash as well, and
+replaces the old tree only when everything is there. The bridge's word alone marks nothing as damaged: the gateway has
+checked the chunks that it complains about.
 
-If something of a generation is missing or damaged, the one before it is restored, and the session is marked `degraded`:
-its viewers see that, nothing is deleted, and no sync builds on the damaged objects. A generation without files does not
-take the place of one with files: that would be a new beginning, which a person has to ask for.
+If something of a generation is missing or damaged, the one before it is restored, and the session is marked
+`degraded`: its viewers see that, nothing is deleted, and no sync builds on the damaged objects. A generation without
+files does not replace one with files: that would be a new beginning, which a person has to request.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PACKS_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class RestoreProgress:
-    """How far a restore has come."""
+    """The progress of a restore."""
 
     generation: int
     files: int
@@ -45,7 +45,7 @@ class RestoreProgress:
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
     generation: Generation
-    degraded: str | None  # why it is not the generation that was wanted
+    degraded: str | None  # why it is not the requested generation
 
 
 async def restore(
@@ -56,7 +56,7 @@ async def restore(
     aside: bool,
     told: Callable[[RestoreProgress], None] = lambda _: None,
 ) -> RestoreResult:
-    """Put the newest generation that is whole back. Raises RestoreFailed; then the sandbox's tree is as it was."""
+    """Restore the newest generation that is whole. Raises RestoreFailed; then the sandbox's tree is as it was."""
     degraded, lost_files = None, False
     for generation in pointer.older_first:
         if lost_files and not generation.files:

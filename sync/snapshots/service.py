@@ -1,6 +1,6 @@
-"""The snapshots of all users: what the gateway asks for, in its own words.
+"""The snapshots of all users, in the gateway's words.
 
-A session's snapshots are reached by its owner and its id together, so no id reaches another user's.
+A caller names a session by its owner and its id together, so no id reaches another user's snapshots.
 """
 
 import secrets
@@ -32,14 +32,14 @@ from sync.snapshots.verify import Verdict
 log = structlog.get_logger()
 
 SHELVES_KEPT = 64  # users whose catalogue stays in memory
-ENTRIES_KEPT = 300_000  # of trees that stay in memory, for those who read files one by one; about 0.5 KiB each
+ENTRIES_KEPT = 300_000  # of trees that stay in memory, for clients that read files one by one; about 0.5 KiB each
 SWAPS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLimits:
     keep: int = 10  # generations of a session
-    grace: float = 86_400.0  # seconds between the two looks before anything is removed
+    grace: float = 86_400.0  # seconds between the two passes before anything is removed
 
 
 class SnapshotService:
@@ -70,7 +70,8 @@ class SnapshotService:
         limits = self._limits
         return Repository(self._store, keys, grace=limits.grace, keep=limits.keep, now=self._now, utcnow=self._utcnow)
 
-    # -- what a session does ------------------------------------------------------------------------------------------
+    # -- for sessions
+    # --------------------------------------------------------------------------------------------------
 
     async def newest(self, user_id: str, session_id: str) -> Generation | None:
         found = await self.shelf(user_id).pointer(session_id)
@@ -91,8 +92,8 @@ class SnapshotService:
     async def restore(
         self, user_id: str, session_id: str, tree: Tree, *, aside: bool, told: Callable[[RestoreProgress], None]
     ) -> RestoreResult:
-        """Put the newest whole generation back; those that are passed over are pinned, because something in them may
-        still be of use. Raises RestoreFailed, Damaged, NoSuchSnapshot and the store's own."""
+        """Restore the newest whole generation. Generations that are passed over are pinned, because parts of them may
+        still be useful. Raises RestoreFailed, Damaged, NoSuchSnapshot and the store's own."""
         shelf = self.shelf(user_id)
         kept, _ = await shelf.kept(session_id)
         restored = await restoring.restore(shelf, kept, tree, aside=aside, told=told)
@@ -115,17 +116,18 @@ class SnapshotService:
         await self.shelf(user_id).set_aside(session_id)
 
     async def forget(self, user_id: str, session_id: str) -> None:
-        """The session is no more: its generations go, others' stay."""
+        """The session is deleted: its generations go, others' stay."""
         await self.shelf(user_id).forget(session_id)
 
-    # -- what people ask ----------------------------------------------------------------------------------------------
+    # -- for people
+    # ----------------------------------------------------------------------------------------------------
 
     async def pointer(self, user_id: str, session_id: str) -> Pointer:
         """Raises NoSuchSnapshot, Damaged."""
         return (await self.shelf(user_id).kept(session_id))[0]
 
     async def tree(self, user_id: str, session_id: str, number: int | None) -> tuple[Generation, StoredTree]:
-        """That generation, or the newest, and its tree, which is not to be changed. Raises NoSuchSnapshot, Damaged."""
+        """That generation, or the newest, and its tree; do not change the tree. Raises NoSuchSnapshot, Damaged."""
         shelf = self.shelf(user_id)
         generation = (await shelf.kept(session_id))[0].find(number)
         key = (shelf.keys.prefix, generation.manifest)
@@ -147,16 +149,16 @@ class SnapshotService:
         return reader.tar(self.shelf(user_id), stored)
 
     async def verify(self, user_id: str, session_id: str, told: Callable[[int, int], None]) -> list[Verdict]:
-        """Read all that the session's generations name. Whatever is damaged is noted, so that the next sync of a tree
-        that has it stores it again. Raises NoSuchSnapshot, Damaged and the store's own."""
+        """Read everything that the session's generations name. Damaged objects are noted, so that the next sync of a
+        tree with their content stores it again. Raises NoSuchSnapshot, Damaged and the store's own."""
         shelf = self.shelf(user_id)
         verdicts = await verify.verify(shelf, (await shelf.kept(session_id))[0], told)
         await shelf.note_damage([damage for verdict in verdicts for damage in verdict.damage])
         return verdicts
 
     async def branch(self, user_id: str, origin: str, number: int | None, session_id: str) -> Generation:
-        """A new session that begins with a generation of `origin`: a new pointer, whatever its size. Raises Conflict
-        if the new id has snapshots already, NoSuchSnapshot and the store's own."""
+        """A new session that begins with a generation of `origin`: a new pointer, whatever the tree's size. Raises
+        Conflict if the new id has snapshots already, NoSuchSnapshot and the store's own."""
         shelf = self.shelf(user_id)
         watch = shelf.stopwatch()
         wanted = (await shelf.kept(origin))[0].find(number)
@@ -166,19 +168,19 @@ class SnapshotService:
         begun = pointer.first(session_id, generation, shelf.new_writer(), f"{origin}@{wanted.number}")
         if (
             watch.seconds > self._limits.grace / 2
-        ):  # the origin may have let go of it meanwhile: see sync/format/gc_marks.py
+        ):  # the origin may have dropped it meanwhile: see sync/format/gc_marks.py
             raise ObjectsUnavailable(f"the store took too long to branch from {origin}")
         await shelf.swap(begun, None)
         return generation
 
     async def put_back(self, user_id: str, session_id: str, number: int) -> Pointer:
-        """Make an earlier generation's tree the newest; what was the newest is pinned."""
+        """Make an earlier generation's tree the newest. The newest so far is pinned."""
         return await self._change(
             user_id, session_id, lambda old, w: pointer.put_back(old, number, self._utcnow(), w, self._limits.keep)
         )
 
     async def release(self, user_id: str, session_id: str, number: int) -> Pointer:
-        """Let a pinned generation go when its turn comes."""
+        """Release a pinned generation: it goes when its turn comes."""
         return await self._change(
             user_id, session_id, lambda old, w: pointer.release(old, number, w, self._limits.keep)
         )
@@ -200,14 +202,14 @@ class SnapshotService:
     # -- housekeeping -------------------------------------------------------------------------------------------------
 
     async def collect(self, *, dry_run: bool = False, told: Callable[[str], None] = lambda _: None) -> Collected:
-        """Look at every user's objects once; what two looks found unnamed is removed."""
+        """One pass over every user's objects: removes those that two passes found unreferenced."""
         users: set[str] = set()
         async for found in self._store.list(ROOT):
             if (prefix := prefix_in(found.key)) is not None:
                 users.add(prefix)
         total = Collected()
         for prefix in sorted(users):
-            # Not among the shelves that stay: a look at everybody must not push out those who are at work.
+            # Not among the cached shelves: a pass over all users must not push out the active ones.
             shelf = self._shelves.get(prefix) or self._new_shelf(Keys(prefix))
             total += await collecting.collect(shelf, dry_run=dry_run, told=told)
         return total

@@ -1,4 +1,4 @@
-"""Is everything that a session's generations name there, and is it what its name says? Reads all of it."""
+"""Checks whether everything that a session's generations name exists and matches its name. Reads all of it."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ PACKS_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One generation: what is wrong with it; whole if nothing is."""
+    """One generation with its problems; whole if it has none."""
 
     generation: Generation
     damage: tuple[Damaged, ...]
@@ -29,11 +29,11 @@ class Verdict:
 async def verify(
     shelf: Repository, pointer: Pointer, told: Callable[[int, int], None] = lambda done, of: None
 ) -> list[Verdict]:
-    """Check every kept generation; `told` hears how many of how many frames are done. Nothing is changed. Raises
-    ObjectsUnavailable, ObjectsRefused."""
+    """Check every stored generation; `told` is called with the numbers of frames done and in all. Nothing is changed.
+    Raises ObjectsUnavailable, ObjectsRefused."""
     damage: dict[int, list[Damaged]] = defaultdict(list)
     wanted: dict[str, dict[int, PackedFrame]] = defaultdict(dict)
-    users: dict[tuple[str, int], set[int]] = defaultdict(set)  # pack and offset: numbers of generations
+    users: dict[tuple[str, int], set[int]] = defaultdict(set)  # pack and offset: the generations that use the frame
     for generation in pointer.generations:
         try:
             stored = await shelf.tree(generation.manifest)
