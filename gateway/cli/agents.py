@@ -1,4 +1,4 @@
-"""The words of `holdfast agents`: what there is to say, and who does it."""
+"""The arguments of `holdfast agents`."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -48,7 +48,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def run(words: argparse.Namespace, settings: "Settings") -> int:
-    """Do it; the exit code."""
+    """Run the command; return the exit code."""
     from gateway.cli.commands import agents
 
     if words.action == "install":

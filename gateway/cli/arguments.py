@@ -1,4 +1,4 @@
-"""Words that several commands take, and what exit codes mean."""
+"""Arguments that several commands take, and the exit codes."""
 
 import argparse
 
@@ -6,7 +6,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
 def session_id(text: str) -> str:
-    """An id becomes part of a path: `..` would be another one."""
+    """An id becomes part of a path: `..` would name another one."""
     from gateway.auth.policy import valid_session_id
 
     if not valid_session_id(text):
@@ -20,7 +20,7 @@ def add_url(command: argparse.ArgumentParser) -> None:
 
 
 def token_text(text: str) -> str:
-    """An empty one is a shell variable that is not set: no reason to go on with the API token instead."""
+    """An empty text is a shell variable that is not set: the command must not use the API token instead."""
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise argparse.ArgumentTypeError("this is no token" if text else "it is empty")
     return text

@@ -1,4 +1,4 @@
-"""The words of `holdfast backup` and `holdfast restore`."""
+"""The arguments of `holdfast backup` and `holdfast restore`."""
 
 import argparse
 from pathlib import Path

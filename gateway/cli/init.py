@@ -1,4 +1,4 @@
-"""The words of `holdfast init`."""
+"""The arguments of `holdfast init`."""
 
 import argparse
 

@@ -1,4 +1,6 @@
-"""The command line: it reads the words and the settings, and hands over. What a command needs, its branch imports."""
+"""The command line: reads arguments and settings, and calls a command. Each branch imports the modules that its command
+needs.
+"""
 
 import argparse
 import atexit
@@ -31,7 +33,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
 """
 
 
-LOADED_OBJECTS = 50_000  # what a command loads is not looked through for garbage
+LOADED_OBJECTS = 50_000  # keeps the garbage collector from walking a command's modules
 
 
 def parser() -> argparse.ArgumentParser:
@@ -197,8 +199,8 @@ def _letter_number(text: str) -> int:
 
 
 def run() -> NoReturn:
-    """`holdfast` itself. The driver of buckets has threads that may call Python while the interpreter is taken down,
-    and then the process aborts, its work done: so where it is loaded, the process ends without that."""
+    """`holdfast` itself. The bucket driver has threads that may call Python while the interpreter shuts down, and then
+    the process aborts after its work: so where that driver is loaded, the process ends without a shutdown."""
     code = main()
     if "obstore" in sys.modules:
         atexit._run_exitfuncs()
@@ -209,7 +211,7 @@ def run() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command; return its exit code."""
     gc.set_threshold(LOADED_OBJECTS, 10, 10)
     top = parser()
     words = top.parse_args(argv)

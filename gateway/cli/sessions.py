@@ -1,4 +1,4 @@
-"""The words of `holdfast sessions`: what there is to say, and who does it."""
+"""The arguments of `holdfast sessions`."""
 
 import argparse
 import os
@@ -112,7 +112,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 async def run(words: argparse.Namespace, settings: "Settings") -> int:
-    """Do it; the exit code. Raises CommandFailed."""
+    """Run the command; return the exit code. Raises CommandFailed."""
     from gateway.cli.commands import pending, sessions
 
     chosen = sessions.SessionChoice(words.url, words.token, words.json)

@@ -1,4 +1,4 @@
-"""The words of `holdfast snapshots`: what there is to say, and who does it."""
+"""The arguments of `holdfast snapshots`."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -97,7 +97,7 @@ def _generation(text: str) -> str:
 
 
 async def run(words: argparse.Namespace, settings: "Settings") -> int:
-    """Do it; the exit code. Raises CommandFailed."""
+    """Run the command; return the exit code. Raises CommandFailed."""
     from gateway.cli.commands import snapshots
 
     if words.action == "gc":

@@ -1,4 +1,4 @@
-"""The words of `holdfast attach`, `record` and `terminals`: what there is to say, and who does it."""
+"""The arguments of `holdfast attach`, `record` and `terminals`."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -98,7 +98,7 @@ def _seconds(text: str) -> float:
 
 
 async def run(words: argparse.Namespace, settings: "Settings") -> int:
-    """Do it; the exit code. Raises CommandFailed."""
+    """Run the command; return the exit code. Raises CommandFailed."""
     from gateway.cli.commands.terminal_access import TerminalChoice
 
     name = getattr(words, "name", "main")

@@ -16,7 +16,7 @@ from gateway.protocol.text import visible_line
 
 
 class CommandFailed(Exception):
-    """The command cannot do what it was asked; the text says why and what to do. `code` is the gateway's own word."""
+    """The command cannot do its work; the text says why and what to do. `code` is the gateway's error code."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
@@ -24,7 +24,8 @@ class CommandFailed(Exception):
 
 
 def find_gateway(settings: Settings, url: str | None) -> str:
-    """Where the gateway is: as told, as the data directory's holder noted, or where the settings would put it."""
+    """The gateway's address: the given one, or the one that the data directory's holder noted, or the one in the
+    settings."""
     if url is not None:
         if not url.startswith(("http://", "https://")):
             raise CommandFailed("--url must begin with http:// or https://")
@@ -34,10 +35,10 @@ def find_gateway(settings: Settings, url: str | None) -> str:
 
 
 class GatewayApi:
-    """Raises CommandFailed with the gateway's own words, or with what to do when there is none."""
+    """Raises CommandFailed with the gateway's own error text, or with advice if no gateway answers."""
 
     def __init__(self, url: str, credentials: Callable[[], dict[str, str]]) -> None:
-        """`credentials` gives the headers of each request: a token may expire between two."""
+        """`credentials` returns the headers of each request: a token may expire between two."""
         self.url = url
         self._credentials = credentials
         # Certificates take longer to load than most commands to run; a plain address needs none.
@@ -56,11 +57,11 @@ class GatewayApi:
         return await self.ask("POST", f"/api/sandboxes/{session_id}", json=wish)
 
     async def session(self, session_id: str) -> dict[str, Any]:
-        """The session, with what is known of its agent."""
+        """The session, with the status of its agent."""
         return await self.ask("GET", f"/api/sandboxes/{session_id}")
 
     async def set_mode(self, session_id: str, mode: str | None) -> None:
-        """What the agent may do without asking; None: as the operator says."""
+        """Set what the agent may do without asking; None: the operator's default."""
         await self.ask("PATCH", f"/api/sandboxes/{session_id}", json={"mode": mode})
 
     async def pending(self, session_id: str) -> list[dict[str, Any]]:
@@ -76,7 +77,7 @@ class GatewayApi:
         return await self.ask("POST", f"/api/sandboxes/{session_id}/pending/{seq}/extend", json={"seconds": seconds})
 
     async def agents(self) -> dict[str, Any]:
-        """Which agents a session may have, and why others not."""
+        """The agents that a session may have, and why others are not available."""
         return await self.ask("GET", "/api/agents")
 
     async def history(self, path: str, **params: int) -> list[dict[str, Any]]:
@@ -85,7 +86,7 @@ class GatewayApi:
         return records
 
     async def page(self, path: str, **params: int) -> dict[str, Any]:
-        """One page of records, with what is told of it."""
+        """One page of records, with the page's other members."""
         return await self.ask("GET", path, params=params)
 
     async def follow(self, path: str, after: int) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -104,19 +105,19 @@ class GatewayApi:
             raise self._unreachable(error) from error
 
     async def export(self, path: str, **params: str) -> AsyncIterator[bytes]:
-        """Lines of JSON, each a record. Raises CommandFailed if it turns out that they are not all."""
+        """Lines of JSON, each a record. Raises CommandFailed if the export turns out to be incomplete."""
         async with self._whole("GET", path, "the export", **params) as answer:
             async for line in _good_lines(answer):
                 yield line
 
     async def download(self, path: str) -> AsyncIterator[bytes]:
-        """What is there, as it comes. Raises CommandFailed if it turns out that this was not all."""
+        """The file's bytes, as they come. Raises CommandFailed if they turn out to be incomplete."""
         async with self._whole("GET", path, "it") as answer:
             async for piece in answer.aiter_bytes():
                 yield piece
 
     async def narrate(self, path: str, **params: str) -> AsyncIterator[dict[str, Any]]:
-        """Have work done: objects that tell how far it is, the last of them with its `result`."""
+        """Run work at the gateway: yields its progress as objects, the last with its `result`."""
         async with self._whole("POST", path, "it", **params) as answer:
             async for line in _good_lines(answer):
                 yield json.loads(line)
@@ -163,7 +164,7 @@ class GatewayApi:
 
 
 async def lines_of(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """Lines that end with a line feed and nothing else: JSON may hold any other separator of lines as it is."""
+    """Lines that end with a line feed and nothing else: JSON may contain any other line separator."""
     rest = b""
     async for chunk in answer.aiter_bytes():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -174,7 +175,7 @@ async def lines_of(answer: httpx.Response) -> AsyncIterator[bytes]:
 
 
 async def _good_lines(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """Raises CommandFailed at a line that says that there will be no end."""
+    """Raises CommandFailed at a line that reports a failure."""
     async for line in lines_of(answer):
         if line.startswith(b'{"error":'):
             raise CommandFailed(f"the gateway says: {visible_line(str(json.loads(line)['error']))}")

@@ -1,8 +1,9 @@
-"""A chat client that comes back: it resumes where it was, sends again what was not acknowledged, obeys the close codes.
+"""A chat client that comes back: it resumes at its position, sends unacknowledged messages again, obeys the close
+codes.
 
-`ClientConversation` knows what is owed, `Comeback` when to connect. This is their shell: one connection at a time,
-owned by the one iteration over `events()`. Nothing is sent before the gateway's `welcome`, and everything leaves in the
-order of `send`, also across connections; a message's `cid` makes the second sending of it harmless.
+`ClientConversation` knows the unsettled messages, `Comeback` when to connect. This is their shell: one connection at a
+time, owned by the one iteration over `events()`. Nothing is sent before the gateway's `welcome`, and all frames leave
+in the order of `send`, also across connections; a message's `cid` makes the second sending of it harmless.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ WHY_NOT = {
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """`recovered` is True: nothing was missed. False: read the history. None: there was no position to come back to."""
+    """`recovered` is True: nothing was missed. False: read the history. None: there was no position to resume from."""
 
     again: bool
     recovered: bool | None
@@ -72,7 +73,7 @@ class NotTaken(Exception):
 
 
 class ChatClient:
-    """`token` is asked before every connection and when the gateway says that the old one expires."""
+    """`token` is called before every connection and when the gateway reports that the old one expires."""
 
     def __init__(
         self, url: str, session_id: str, token: Callable[[], str], *, rng: Random, first_pause: float = FIRST_PAUSE
@@ -90,16 +91,16 @@ class ChatClient:
 
     @property
     def unsettled(self) -> int:
-        """How many frames were sent (or wait to be) and are not known to be durable or refused."""
+        """The number of frames that were sent (or wait to be) and are not known to be durable or refused."""
         return self._conversation.unsettled
 
     async def send(self, content: str | list[dict[str, Any]], *, steer: bool = False) -> str:
-        """Send a message, now or after the next reconnect; its cid. `steer`: it is for the turn that runs."""
+        """Send a message, now or after the next reconnect; return its cid. `steer`: it is for the turn that runs."""
         meant = {"metadata": {"steer": True}} if steer else {}
         return await self.post({"type": "message", "content": content, **meant})
 
     async def post(self, frame: dict[str, Any]) -> str:
-        """Send any frame that the gateway acknowledges; its cid. Raises NotTaken."""
+        """Send any frame that the gateway acknowledges; return its cid. Raises NotTaken."""
         cid = secrets.token_urlsafe(12)
         if (refusal := self._conversation.offer(frame, cid)) is not None:
             raise NotTaken(WHY_NOT[refusal])
@@ -107,7 +108,7 @@ class ChatClient:
         return cid
 
     async def abort(self) -> bool:
-        """Stop the running answer; False if there is no connection to say it on."""
+        """Stop the running answer; False if there is no connection to send the frame on."""
         return await self._say({"type": "abort"})
 
     async def leave(self) -> None:
@@ -117,7 +118,8 @@ class ChatClient:
             await self._open.close()
 
     async def events(self) -> AsyncIterator[Event]:
-        """Connect, and stay so; the iteration ends after `ConnectionEnded`, or at once when `leave` is called."""
+        """Connect, and stay connected; the iteration ends after `ConnectionEnded`, or at once when `leave` is
+        called."""
         again = False
         while not self._leaving.is_set():
             refused: list[Fate] = []
@@ -154,8 +156,8 @@ class ChatClient:
                 await self._rest(coming.seconds)
 
     def _closed(self, closed: ConnectionClosed) -> tuple[NextAttempt, list[Fate]]:
-        """What comes next, and what was refused by the way. A frame that is too long for the gateway is given up, and
-        the others go on."""
+        """The next attempt, and the messages refused along the way. A frame that is too long for the gateway is given
+        up, and the others are sent."""
         code, reason = said_farewell(closed)
         if code == CloseCode.TOO_LONG and self._conversation.too_long() is not None:
             code = None
@@ -196,7 +198,7 @@ class ChatClient:
             yield FrameHeard(kind, frame)
 
     async def _received(self, socket: ClientConnection) -> str | bytes:
-        """The next frame. Meanwhile what a pause held back is sent."""
+        """The next frame. Frames that a pause held back are sent meanwhile."""
         while True:
             try:
                 async with asyncio.timeout_at(self._conversation.hold):
@@ -205,11 +207,11 @@ class ChatClient:
                 await self._flush()
 
     def _is_sent_again(self, cid: str, settled: list[Fate]) -> bool:
-        """A refusal that passes, or that is of something stored: nobody has to know."""
+        """True if the refusal is temporary, or about a stored message: then it is not reported."""
         return self._conversation.owes(cid) and not settled
 
     async def _flush(self) -> None:
-        """Send what is unsent, in order. A connection that ends meanwhile is no loss: the next one begins again."""
+        """Send the unsent frames, in order. If the connection ends meanwhile, the next one begins again."""
         loop = asyncio.get_running_loop()
         async with self._sending:
             while self._socket is not None and (frame := self._conversation.next(loop.time())) is not None:
@@ -241,12 +243,12 @@ def is_loopback(url: str) -> bool:
 
 
 def said_farewell(closed: ConnectionClosed) -> tuple[int | None, str]:
-    """The code and the reason that came; None if the connection ended without a word."""
+    """The code and the reason of the close frame that came; None if the connection ended without one."""
     return (None, "") if closed.rcvd is None else (closed.rcvd.code, closed.rcvd.reason)
 
 
 def _read(data: str | bytes) -> dict[str, Any] | None:
-    """None for what is no frame of a gateway."""
+    """Parse a frame; None if it is not a gateway's frame."""
     try:
         frame = json.loads(data)
     except ValueError:

@@ -1,20 +1,20 @@
-"""What a chat client owes a session's gateway and knows of it. Pure: frames and the time go in, frames to send come
-out, and `take` says what became of what was sent.
+"""A chat client's knowledge of a session: its unsettled messages and its position. Pure: frames and the time go in,
+frames to send come out, and `take` returns the outcome of sent messages.
 
 The browser's client has the same rules (`web/client/src/conversation.ts`), and `tests/vectors/` holds both to them. A
 frame with a `cid` is an *item* until it is settled:
 
     queued -> sent -> (accepted ->) stored     it is watched until the agent has it
                    -> refused | expired        it is over
-                   -> cancelled                it is over: somebody wanted it so
+                   -> cancelled                it is over, by request
 
-Nothing is sent before `welcome`. On every new connection everything unsettled is sent again, oldest first, each with
-the cid it always had: the gateway knows which it has. So is what is watched, for a receipt may have been missed.
+Nothing is sent before `welcome`. On every new connection all unsettled items are sent again, oldest first, each with
+its first cid: the gateway knows which it has. Watched items are sent again, too, for a receipt may have been missed.
 
-Refusals that pass are tried again here: `owner_moved` on the next connection, `storage_unavailable` and `busy` after a
-pause, up to TRIES times; meanwhile nothing younger goes out. Every other reason is final for the item.
+Temporary refusals are tried again here: `owner_moved` on the next connection, `storage_unavailable` and `busy` after a
+pause, up to TRIES times; meanwhile no younger item goes out. Every other reason is final for the item.
 
-Each agent frame is heard once: `offset` is the last one of `epoch`. Bounds: MOST_ITEMS and MOST_BYTES unsettled,
+Each agent frame is shown once: `offset` is the last one of `epoch`. Bounds: MOST_ITEMS and MOST_BYTES unsettled,
 MOST_WATCHED beside them.
 """
 
@@ -40,7 +40,7 @@ Stage = Literal["queued", "sent", "accepted", "stored", "over"]
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of an item. With `seq` and a `code`: it is stored, and will not be delivered."""
+    """The outcome of an item. With `seq` and a `code`: it is stored, and will not be delivered."""
 
     cid: str
     to: Literal["stored", "delivered", "failed"]
@@ -57,7 +57,7 @@ class OwedItem:
     stage: Stage = "queued"
     unsent: bool = True
     tries: int = 0
-    known: bool = False  # what the agent made of it
+    known: bool = False  # its delivery or final status has been reported
 
 
 class ClientConversation:
@@ -72,20 +72,20 @@ class ClientConversation:
 
     @property
     def unsettled(self) -> int:
-        """How many frames are not known to be durable."""
+        """The number of frames that are not known to be durable."""
         return sum(item.stage != "accepted" for item in self._items.values())
 
     def owes(self, cid: str) -> bool:
-        """Whether the item is on its way, or watched. If it is after a nack, that was no refusal."""
+        """True if the item is on its way, or watched. If it still is after a nack, the nack was not final."""
         return cid in self._items or cid in self._watched
 
     def take(self) -> list[Fate]:
-        """What was settled since the last time."""
+        """The outcomes since the last call."""
         fates, self._fates = self._fates, []
         return fates
 
     def offer(self, frame: dict[str, Any], cid: str) -> str | None:
-        """Take a frame that must arrive. Returns why not, if it cannot be taken."""
+        """Take a frame that must arrive. Returns the reason if it cannot be taken."""
         size = len(spelled(frame).encode()) + _CID_BYTES
         if size > LONGEST_FRAME:
             return "too_long"
@@ -100,11 +100,11 @@ class ClientConversation:
     # the connection
 
     def position(self) -> dict[str, str]:
-        """What to add to the URL so that the gateway goes on from here."""
+        """The URL parameters with which the gateway resumes from here."""
         return {"epoch": self.epoch, "offset": str(self.offset)} if self.epoch else {}
 
     def connected(self) -> None:
-        """A connection was welcomed: everything unsettled has to be sent on it."""
+        """A connection was welcomed: all unsettled items have to be sent on it."""
         self.hold = None
         for item in (*self._watched.values(), *self._items.values()):
             item.unsent = True
@@ -123,8 +123,8 @@ class ClientConversation:
         return None
 
     def too_long(self) -> str | None:
-        """The connection ended because a frame was too long: that can only be the longest, whose cid this is. None if
-        none was sent."""
+        """The connection ended because a frame was too long: it can only have been the longest one, whose cid this
+        returns. None if none was sent."""
         sent = [item for item in self._items.values() if item.stage == "sent" and not item.unsent]
         if not sent:
             return None
@@ -132,11 +132,10 @@ class ClientConversation:
         self._refuse(longest, "too_long", "longer than the gateway takes")
         return longest.cid
 
-    # what is heard
+    # received frames
 
     def heard(self, frame: dict[str, Any], now: float, random: float) -> bool:
-        """Note what a frame says; False if it was heard before, or says nothing, and must not be shown. `random` is in
-        [0, 1)."""
+        """Process a frame; False if it is a repetition, or unreadable, and must not be shown. `random` is in [0, 1)."""
         cid, seq = frame.get("cid"), frame.get("seq")
         if frame.get("type") == "welcome":
             self.epoch = _words(frame.get("epoch"))
@@ -185,7 +184,7 @@ class ClientConversation:
             if reason == "rejected":
                 del self._watched[item.cid]
                 self._fates.append(Fate(item.cid, "failed", code=reason, error=error))
-            return  # it is stored; only what became of it could not be told
+            return  # it is stored; only its later status is unknown
         how = again(reason)
         if how is SendAgain.CONNECTED:
             return  # close code 4409 follows
@@ -214,7 +213,7 @@ class ClientConversation:
 
 
 def spelled(frame: dict[str, Any]) -> str:
-    """As it is sent. Half a surrogate pair, which no WebSocket carries, becomes a question mark."""
+    """The frame as it is sent. Half a surrogate pair, which no WebSocket carries, becomes a question mark."""
     return json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode(errors="replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Who sits here, for commands that were not told."""
+"""The user of this machine, for commands without --user."""
 
 import getpass
 

@@ -1,8 +1,8 @@
 """A terminal's viewer that comes back: one connection at a time to `/terminal/{id}`, in the native dialect.
 
-`TerminalView` decides what is asked, sent and shown; this performs it. The connection belongs to the one iteration
-over `events()`; whoever has enough cancels that. Frames to send wait in the viewer, whose typing is bounded: `type`
-waits while it is full.
+`TerminalView` decides what to send and what to show; this performs it. The connection belongs to the one iteration over
+`events()`; cancelling that ends it. Frames to send wait in the viewer, whose typing is bounded: `type` waits while it
+is full.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ CLOSE_SECONDS = 1.0
 
 
 class TerminalClient:
-    """`token` is asked before every connection and when the gateway says that the old one expires. To be used as an
-    async context manager: what sends lives in it."""
+    """`token` is called before every connection and when the gateway reports that the old one expires. Use it as an
+    async context manager: the sending task lives in it."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class TerminalClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._sending.cancel()
-        await self._tasks.__aexit__(None, None, None)  # an error of the body comes out as it is, not in a group
+        await self._tasks.__aexit__(None, None, None)  # an error of the body is raised as it is, not in a group
 
     async def type(self, keys: bytes) -> None:
-        """Send it, now or after the next reconnect if that finds the same process. Waits while too much is unsent."""
+        """Send keys, now or after the next reconnect if that finds the same process. Waits while too much is unsent."""
         while not self.viewer.type(keys, live=self._socket is not None):
             self._room.clear()
             await self._room.wait()
@@ -81,7 +81,7 @@ class TerminalClient:
             await self._socket.close()
 
     async def events(self) -> AsyncGenerator[Event | Lost | ConnectionEnded, None]:
-        """Connect, and stay so. The iteration ends after `ConnectionEnded`."""
+        """Connect, and stay connected. The iteration ends after `ConnectionEnded`."""
         while True:
             try:
                 async with self._connect() as socket:
@@ -132,7 +132,7 @@ class TerminalClient:
             elif isinstance(event, Expiring):
                 self.viewer.renew(self._token())
             self._owing.set()
-            self._room.set()  # another process: what waited for the old one is gone
+            self._room.set()  # another process: keys for the old one were dropped
             if event is not None:
                 yield event
 

@@ -1,16 +1,16 @@
-"""What one viewer of a terminal knows and owes, in the native dialect of `/terminal/{id}`. Pure.
+"""The state of one viewer of a terminal, in the native dialect of `/terminal/{id}`. Pure.
 
-Frames of the gateway go in, in order, and events for a screen come out; what a person types goes in, and frames for the
-gateway come out. A connection may end at any byte. Three things make coming back exact:
+Frames of the gateway go in, in order, and events for a screen come out; a person's keys go in, and frames for the
+gateway come out. A connection may end at any byte. Three rules make coming back exact:
 
 - The position is counted here: `ready` says where it begins, and every byte of output is one further. A picture of the
   screen is not output and is not counted.
-- The position is only worth something together with what is on the screen. It is given up at a `reset` until the
-  picture has come, and at a `ready` that does not go on from here until what follows it has come: a connection that
+- The position is only worth something together with the present screen. It is given up at a `reset` until the
+  picture has come, and at a `ready` that does not go on from here until the output after it has come: a connection that
   ends in between would otherwise resume at a position whose screen was never painted.
-- What was typed and not yet sent is for the process it was typed for. It waits while there is no connection, up to
-  MOST_TYPED bytes, and is thrown away when another process is found, or none (`absent`). What is typed after that is
-  for the next one: the gateway keeps it until that is up.
+- Unsent keys are for the process they were typed for. They wait while there is no connection, up to MOST_TYPED bytes,
+  and are dropped when another process is found, or none (`absent`). Keys that are typed after that are for the next
+  process: the gateway keeps them until it is up.
 
 Without a position the gateway sends the screen as it is.
 """
@@ -26,19 +26,19 @@ from sandbox.protocol.terminal import MAX_SIDE, Exit, Resized, Role, Size, Termi
 from sandbox.protocol.values import Position
 
 PROTOCOL = "holdfast.terminal.v1"
-MOST_TYPED = 64 << 10  # bytes typed that wait for a connection; above, `type` takes nothing
-MOST_AT_ONCE = 8 << 20  # the same while there is one: they are on their way
-FRAME_BYTES = 16 << 10  # of typing, in one frame
+MOST_TYPED = 64 << 10  # unsent keys, in bytes, without a connection; above, `type` takes nothing
+MOST_AT_ONCE = 8 << 20  # the same with a connection: they are on their way
+FRAME_BYTES = 16 << 10  # of keys, in one frame
 
 
 class UnreadableGateway(Exception):
-    """The gateway said what this client cannot understand; the text repeats nothing of it."""
+    """This client cannot understand a frame of the gateway; the text repeats nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """A connection is there. `goes_on`: what was shown is right, and goes on; otherwise it is void: clear. `absent`:
-    there is no terminal, `Told` says why; when there is one, it comes as Painted."""
+    """A connection is there. `goes_on`: the present screen is right, and output goes on from it; otherwise it is void:
+    clear. `absent`: there is no terminal, and `Told` has the status; when there is one, it comes as Painted."""
 
     size: Size
     goes_on: bool
@@ -55,7 +55,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Painted:
-    """What was shown is void: clear, write this, go on."""
+    """The present screen is void: clear, write this, go on."""
 
     picture: bytes
     size: Size
@@ -63,7 +63,7 @@ class Painted:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The session's status is this now."""
+    """The session's status has changed."""
 
     status: str
 
@@ -78,7 +78,7 @@ Stage = Literal["away", "here", "painting"]  # no greeting yet; counting; the ne
 
 
 class TerminalView:
-    """`size` is what this viewer can show, None to take whatever there is. `lively`: the program has said something new
+    """`size` is the size that this viewer can show, None to take the terminal's. `lively`: the program has written
     since this viewer first came. `after` is where to begin, if not with the screen."""
 
     def __init__(self, name: str, role: Role, size: Size | None, after: Position | None = None) -> None:
@@ -87,9 +87,9 @@ class TerminalView:
         self._wanted = size
         self._epoch = after.epoch if after else ""
         self._offset = after.offset if after else 0
-        self._known = after is not None  # the position says what is on the screen
-        self._spoiled = False  # but it does not, until the screen is painted
-        self._asked: Position | None = None  # where this connection was asked to go on
+        self._known = after is not None  # the position belongs to the present screen
+        self._spoiled = False  # but the screen must be painted again
+        self._asked: Position | None = None  # the position asked for on this connection
         self._stage: Stage = "away"
         self._replay = 0  # bytes still to come that are old
         self._size = size or Size(80, 24)
@@ -101,17 +101,18 @@ class TerminalView:
 
     @property
     def position(self) -> Position | None:
-        """Where the program's output goes on after what is on the screen; None: only the whole screen would help."""
+        """The position at which the program's output goes on after the present screen; None: the whole screen is
+        needed."""
         return Position(self._epoch, self._offset) if self._known and not self._spoiled else None
 
     @property
     def epoch(self) -> str:
-        """Which process the terminal has; "" if there is none, or nobody has said yet."""
+        """The terminal's process; "" if there is none, or it is not known yet."""
         return self._epoch
 
     @property
     def unsent(self) -> int:
-        """Bytes typed that are still here."""
+        """Unsent keys, in bytes."""
         return len(self._typed)
 
     def connecting(self) -> str:
@@ -128,14 +129,14 @@ class TerminalView:
         return urlencode(asked, quote_via=quote)
 
     def start_over(self) -> None:
-        """Something else was drawn on the screen: have the next connection send it whole."""
+        """The screen was drawn over: have the next connection send it whole."""
         self._spoiled = True
 
-    # what the person does
+    # input of the person
 
     def type(self, keys: bytes, *, live: bool) -> bool:
-        """Take what was typed; False if too much is waiting, and nothing of it was taken. `live`: there is a
-        connection, and it is sent at once."""
+        """Take keys; False if too many wait, and then none is taken. `live`: there is a connection, and they are sent
+        at once."""
         if self._role != "drive" or len(self._typed) + len(keys) > (MOST_AT_ONCE if live else MOST_TYPED):
             return False
         self._typed += keys
@@ -150,7 +151,7 @@ class TerminalView:
         self._said["auth"] = orjson.dumps({"type": "auth", "token": token})
 
     def next_frame(self) -> str | bytes | None:
-        """What to send now: text for control, bytes for typing. None: nothing, or nobody to send it to."""
+        """The next frame to send: text for control, bytes for keys. None: there is none, or no connection."""
         if self._stage == "away":
             return None
         if self._said:
@@ -164,10 +165,10 @@ class TerminalView:
     def _say_size(self, size: Size) -> None:
         self._said["resize"] = orjson.dumps({"type": "resize", "cols": size.cols, "rows": size.rows})
 
-    # what the gateway says
+    # frames of the gateway
 
     def hear(self, frame: str | bytes) -> Event | None:
-        """What a frame means; None for one of a kind that is not known here. Raises Unreadable."""
+        """The event of a frame; None for an unknown kind. Raises UnreadableGateway."""
         return self._hear_bytes(frame) if isinstance(frame, bytes) else self._hear_text(frame)
 
     def _hear_bytes(self, payload: bytes) -> Event:
@@ -216,7 +217,7 @@ class TerminalView:
         self._size = _size(fields)
         self._stage = "here"
         goes_on = self._asked == Position(epoch, offset)
-        self._known, self._spoiled = goes_on, goes_on and self._spoiled  # what does not go on is cleared
+        self._known, self._spoiled = goes_on, goes_on and self._spoiled  # a screen that does not go on is cleared
         if fields.get("absent") is True and self._epoch:
             self._typed.clear()
         self._moved(epoch, offset)
@@ -262,6 +263,6 @@ def _epoch(fields: dict[str, Any]) -> str:
 
 
 def _words(fields: dict[str, Any], name: str) -> str:
-    """Text for people, or for comparing; a terminal obeys none of it."""
+    """Text for people, or for comparing; control characters are made visible."""
     value = fields.get(name)
     return visible_line(value, longest=300) if isinstance(value, str) else ""

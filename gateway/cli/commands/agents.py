@@ -1,4 +1,4 @@
-"""`holdfast agents`: what is installed of agents on this machine, and more of it."""
+"""`holdfast agents`: lists, installs and tests agents on this machine."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def list_agents(settings: Settings, *, as_json: bool) -> int:
 
 
 def as_object(agent: ListedAgent) -> dict[str, Any]:
-    """Pure."""
+    """The agent as JSON. Pure."""
     return {
         "name": agent.name,
         "title": agent.title,
@@ -83,7 +83,7 @@ def install(settings: Settings, asked: str, *, as_json: bool) -> int:
 
 
 def installable(asked: str) -> AgentChoice:
-    """Raises ValueError."""
+    """The agent to install, from its name as typed. Raises ValueError."""
     choice = read_choice(asked)
     if choice.name not in KNOWN:
         raise ValueError(f"wants one of {', '.join(KNOWN)}, perhaps with @VERSION")
@@ -119,7 +119,8 @@ def _told(done: InstalledVersion) -> str:
 
 
 def doctor(settings: Settings, asked: str, *, as_json: bool) -> int:
-    """Try it: installed, and one turn of it in a sandbox as this gateway's, with the model that is built in."""
+    """Test an agent: that it is installed, and one turn of it in a sandbox like this gateway's, with the built-in
+    model."""
     try:
         choice = installable(asked)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""A terminal for scripts: lines of stdin are typed, output goes to stdout as it is, and only what is new.
+"""A terminal for scripts: lines of stdin are typed, and new output goes to stdout as it is.
 
-The end of the input is typed as Ctrl-D, so that a shell ends, and its exit code is the command's. An end lasts, so it
-is typed again and again: a shell that edits its lines does not see one that came while a command ran. What was written
-before this viewer came is not printed.
+The end of the input is typed as Ctrl-D, so that a shell ends, and its exit code is the command's. Ctrl-D is typed again
+and again: a shell that edits its lines does not see one that came while a command ran. Output from before this viewer
+came is not printed.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ STOPPED = frozenset({"paused", "error", "archived", "unrestored", "needs_env"})
 
 
 class PipedAttachment:
-    """`wake` starts the sandbox of a session that sleeps. `ended` is the process that had ended before. Everything but
-    output is said on stderr."""
+    """`wake` starts the sandbox of a session that sleeps. `ended` is a process that had ended before. All messages go
+    to stderr."""
 
     def __init__(self, link: TerminalClient, wake: Callable[[], Awaitable[None]], *, drives: bool, ended: str) -> None:
         self._link = link
@@ -37,8 +37,8 @@ class PipedAttachment:
         self._writer = BlockingWriter(1)
         self._greeted = asyncio.Event()
         self._present = asyncio.Event()  # there is a program to type to
-        self._epoch = ""  # which
-        self._fresh = False  # it was just said that nothing goes on: a picture is part of that
+        self._epoch = ""  # that program
+        self._fresh = False  # a greeting that did not go on has just come: the next picture belongs to it
 
     def leave(self, left: Left) -> None:
         if not self._left.done():
@@ -84,7 +84,7 @@ class PipedAttachment:
             async for event in events:
                 try:
                     await self._show(event)
-                except OSError:  # who reads the output has gone
+                except OSError:  # the reader of the output has gone
                     self.leave(Left(0))
 
     async def _show(self, event: Event | Lost | ConnectionEnded) -> None:

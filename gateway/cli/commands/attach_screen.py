@@ -1,8 +1,8 @@
-"""A terminal elsewhere on the person's own: what comes is drawn, what is typed is sent, and little is said between.
+"""A remote terminal on the person's own: output is drawn, keys are sent, and few notices appear in between.
 
-Whatever is said over a program's screen spoils it, so after that the whole screen is asked for again. A connection that
-is back within `SILENT_SECONDS` is not spoken of. Where there is no program (asleep, ended) there is no screen to spoil,
-and things are said in lines.
+A notice over a program's screen spoils it, so after that the whole screen is asked for again. A connection that is back
+within `SILENT_SECONDS` causes no notice. Where there is no program (asleep, ended) there is no screen to spoil, and
+notices are printed in lines.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from sandbox.protocol.terminal import Exit, Resized, Size, TerminalTrouble
 
 SILENT_SECONDS = 1.0
 HUNG_UP_SECONDS = 3.0
-READ_SECONDS = 3.0  # what is said over a screen stays so long
+READ_SECONDS = 3.0  # a notice over a screen stays so long
 INTENT = ": type to wake it"
 ABSENT = {
     "sleeping": f"asleep{INTENT}",
@@ -35,7 +35,7 @@ INTERRUPT = 3
 
 
 class Attachment:
-    """One link on one terminal. `drives`: what is typed is sent; otherwise Ctrl-C leaves."""
+    """One link on one terminal. `drives`: keys are sent; otherwise Ctrl-C leaves."""
 
     def __init__(self, link: TerminalClient, tty: Tty, keys: DetachKeys, *, drives: bool, leaving_keys: str) -> None:
         self._link = link
@@ -50,11 +50,11 @@ class Attachment:
         self._present = False  # there is a program, and its screen is shown
         self._typed = False
         self._spoiled = False
-        self._speaking: asyncio.Task[None] | None = None  # about being away, or until what was said is read
+        self._speaking: asyncio.Task[None] | None = None  # a notice about the connection, or the wait until one is read
         self._away = False
         self._said = ""  # in the last line of its own
         self._too_large: Size | None = None
-        self._unpainted: Size | None = None  # of a terminal that has shown nothing yet
+        self._unpainted: Size | None = None  # size of a terminal that has shown nothing yet
 
     def leave(self, left: Left) -> None:
         if not self._left.done():
@@ -81,10 +81,10 @@ class Attachment:
     async def _until_gone(self, doing: Coroutine[None, None, None]) -> None:
         try:
             await doing
-        except OSError:  # the person's terminal: nobody is left to tell
+        except OSError:  # the person's terminal is gone
             self.leave(Left(128 + signal.SIGHUP))
 
-    # what is typed
+    # keys
 
     async def _type(self) -> None:
         loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ class Attachment:
         self.leave(Left(128 + signal.SIGHUP))
 
     async def _send(self, keys: bytes) -> None:
-        if self._away:  # told so, and not blindly: who knows what runs when it is back
+        if self._away:  # a beep instead of blind typing: another program may run when the connection is back
             await self._tty.write(b"\a")
             return
         self._typed = True
@@ -111,7 +111,7 @@ class Attachment:
         self._tty.take()
         self._resized()
 
-    # what comes
+    # output
 
     async def _listen(self) -> None:
         await self._tty.write(SAVE_TITLE)
@@ -151,7 +151,7 @@ class Attachment:
         if not self._begun:
             self._begun = True
             rows = self._tty.size.rows
-            await self._tty.write(b"\x1b[%d;1H" % rows + b"\n" * rows)  # what is there goes into the scrollback
+            await self._tty.write(b"\x1b[%d;1H" % rows + b"\n" * rows)  # moves the present lines into the scrollback
         if not event.goes_on:
             self._present = not event.absent
             self._unpainted = event.size
@@ -171,7 +171,7 @@ class Attachment:
         left = Left(exit_code(exit), f"ended, {in_words(exit)}" if exit_code(exit) else "")
         if exit.signal != "SIGHUP":
             self.leave(left)
-        else:  # perhaps because its sandbox is being stopped: then that is what there is to say
+        else:  # perhaps its sandbox is being stopped: then that is the notice to show
             self._hush()
             self._speaking = self._tasks.create_task(self._leave_later(left), name="attach.hung_up")
 
@@ -188,15 +188,15 @@ class Attachment:
             await self._say("starting…")
 
     async def _close_screen(self) -> None:
-        """There is no program any more; what it did to the terminal is undone, what it wrote stays to be read."""
+        """There is no program any more: undo its modes of the terminal, and leave its output to be read."""
         if self._present:
             self._present = False
             await self._tty.write(self._questions.forget() + self._tty.modes.undo())
 
-    # what is said
+    # notices
 
     async def _say(self, words: str) -> None:
-        """In a line where there is no screen; over the last line of one that is painted again when it is read."""
+        """In a line where there is no screen; otherwise over the last line, which is painted again later."""
         if self._present:
             await self._draw_over(words)
             self._hush()

@@ -1,4 +1,4 @@
-"""`holdfast backup` and `holdfast restore`: the words around copying a gateway's data."""
+"""`holdfast backup` and `holdfast restore`: the commands around copying a gateway's data."""
 
 import asyncio
 import contextlib
@@ -23,12 +23,12 @@ from gateway.config.sources import FILE, Source
 from sync.objects.files import FileObjects
 from sync.snapshots.presence import look
 
-SHOWN = 10  # of what is not whole
+SHOWN = 10  # incomplete sessions
 
 
 @contextlib.contextmanager
 def _owners_alone() -> Iterator[None]:
-    """What is made on the way is the owner's alone."""
+    """New files on the way belong to the owner alone."""
     before = os.umask(0o077)
     try:
         yield
@@ -64,7 +64,7 @@ def backup(settings: Settings, directory: Path, *, as_json: bool) -> int:
 
 
 def not_copied(settings: Settings) -> list[str]:
-    """What belongs to the gateway and lies elsewhere, with what to do about it."""
+    """The gateway's data that lies elsewhere, with advice for each."""
     file = f", and {settings.config}" if settings.config is not None else ""
     found = [f"the HOLDFAST_* settings themselves{file}: keep them where you keep configuration"]
     if settings.store.kind == "postgresql":
@@ -140,8 +140,8 @@ def elsewhere(given: Settings, used: Settings) -> list[str]:
 
 
 def environment_for(given: Settings, names: list[str], data: Path) -> str:
-    """What stands before a command that is to use what was restored. What a file says cannot be unset: it is set to
-    what the default would be."""
+    """The variables to put before a command that is to use the restored data. A file's value cannot be unset: it is
+    overridden with the default."""
     usual = Settings(data_dir=data)
     values = {"HOLDFAST_STORE": usual.store, "HOLDFAST_OBJECTS": usual.objects}
     in_file = [name for name in names if given.sources.get(name, Source()).kind == FILE]
@@ -152,7 +152,7 @@ def environment_for(given: Settings, names: list[str], data: Path) -> str:
 
 
 def _settings_for(settings: Settings, into: Path, found: manifest.BackupManifest) -> Settings:
-    """A data directory with all of it inside; what was elsewhere stays where the settings say."""
+    """Settings for a data directory that holds everything; data that was elsewhere stays where the settings say."""
     environ = {"HOLDFAST_DATA_DIR": str(into)}
     if found.store != "sqlite":
         environ["HOLDFAST_STORE"] = settings.store.get_secret_value()
@@ -161,7 +161,7 @@ def _settings_for(settings: Settings, into: Path, found: manifest.BackupManifest
 
 
 def _lacking(where: RestorePaths) -> list[str]:
-    """What is not whole of what was put back, in words."""
+    """The incomplete parts of the restored data, in words."""
     if where.objects is None:
         return []
     try:

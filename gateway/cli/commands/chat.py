@@ -41,17 +41,17 @@ class ChatOptions:
     user: str | None
     email: str | None
     plain: bool
-    agent: str | None = None  # of a new session
+    agent: str | None = None  # for a new session
     mode: str | None = None  # likewise
 
 
 class ChatScreen(Protocol):
-    """Where a chat happens. `show` never waits."""
+    """The place of a chat. `show` never waits."""
 
     def show(self, shown: Sequence[Shown]) -> None: ...
 
     def lines(self) -> AsyncIterator[str]:
-        """What the person types, line by line, until they are done."""
+        """The person's lines, one by one, until they are done."""
         ...
 
 
@@ -72,7 +72,7 @@ class Chat:
         self._failed = False
 
     async def run(self) -> int:
-        """0 when everything sent was answered, 1 when something came to nothing."""
+        """Return 0 if every message was answered, 1 if one was not."""
         async with asyncio.TaskGroup() as tasks:
             typing = tasks.create_task(self._type(), name="chat.type")
             await self._listen()
@@ -89,8 +89,8 @@ class Chat:
             self._changed.set()
 
     async def _catch_up(self, event: Connected) -> None:
-        """Read from the history what frames do not replay: all of it, but for answers when the position was met.
-        What was stored after the welcome comes as frames; an answer that ended just now would be shown twice.
+        """Read from the history the records that frames do not replay: all of them, but no answers if the position was
+        met. Records stored after the welcome come as frames; an answer that ended just now would be shown twice.
         """
         answers = event.recovered is not True
         before = event.last_seq + 1
@@ -151,14 +151,14 @@ class Chat:
                 return [Line(f"mode: {mode}")]
 
     async def _quiet(self) -> None:
-        """Wait until the person is asked something, or all that was sent is settled."""
+        """Wait until the person is asked something, or all sent messages are settled."""
         while self._view.ask is None and (self._view.turns.waiting or self._client.unsettled):
             self._changed.clear()
             await self._changed.wait()
 
 
 class PlainScreen:
-    """For scripts: what is said goes to stdout, everything else to stderr."""
+    """For scripts: the agent's words go to stdout, everything else to stderr."""
 
     def __init__(self) -> None:
         self._inside_line = False
@@ -213,6 +213,6 @@ async def chat(settings: Settings, options: ChatOptions) -> int:
 
 
 def _come_back(session_id: str, options: ChatOptions) -> str:
-    """The command that leads here again, as the same person."""
+    """The command that comes back to this session, as the same person."""
     same = {"--url": options.url, "--user": options.user}
     return as_typed("chat", session_id, *(word for name, value in same.items() if value for word in (name, value)))

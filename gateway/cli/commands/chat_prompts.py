@@ -1,4 +1,4 @@
-"""What an agent may ask of a person, and what a typed line answers. Pure."""
+"""An agent's requests to a person, and the answers in typed lines. Pure."""
 
 import json
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Permission:
     request_id: str
     tool: str
     tool_input: Any
-    may_be_always: bool = False  # the agent offers to ask no more for this kind of thing
+    may_be_always: bool = False  # the agent offers not to ask again for this kind of thing
 
     def prompt(self) -> list[str]:
         wanted = (
@@ -86,7 +86,7 @@ Ask = Permission | Question
 
 
 def read_ask(kind: str, body: Any) -> Ask | None:
-    """The request in an agent's frame or in its stored record; None if nobody could answer it."""
+    """The request in an agent's frame or in its stored record; None if it cannot be answered."""
     if not isinstance(body, dict) or not isinstance(body.get("requestId"), str):
         return None
     if kind == "permission_request":
@@ -95,7 +95,7 @@ def read_ask(kind: str, body: Any) -> Ask | None:
         return Permission(body["requestId"], tool, body.get("toolInput"), isinstance(offered, list) and bool(offered))
     listed = body.get("questions")
     questions = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    # Answers are named by their question: of two equal ones the second could never be told apart.
+    # Answers are keyed by their question's text: of two equal questions the second could not be answered separately.
     distinct = {_text(each.get("question")): each for each in questions}
     return Question(body["requestId"], list(distinct.values())) if distinct else None
 

@@ -1,20 +1,20 @@
-"""Which messages of a chat have no answer yet. Pure."""
+"""Tracks the messages of a chat that have no answer yet. Pure."""
 
 from collections.abc import Collection
 
 
 class ChatTurns:
-    """A `done` answers the messages that it names, or else the oldest of the session, whoever sent it."""
+    """A `done` answers the messages that it names, or else the oldest of the session, from any sender."""
 
     def __init__(self) -> None:
         self._mine: set[str] = set()  # sent from here, not settled
         self._asked: dict[int, str] = {}  # seq -> cid, stored and unanswered
-        self._newest = 0  # seq of the newest message in the books: an ack and a record tell of the same one
-        self._newest_answer = 0  # likewise of answers: a `done` and the history may both tell of one
+        self._newest = 0  # highest seq noted: an ack and a record may report the same message
+        self._newest_answer = 0  # likewise of answers: a `done` and the history may report the same one
 
     @property
     def waiting(self) -> bool:
-        """Whether anything that was sent from here may still be answered."""
+        """True if a message sent from here may still be answered."""
         return bool(self._mine)
 
     def sent(self, cid: str) -> None:
@@ -38,6 +38,7 @@ class ChatTurns:
             self._mine.discard(self._asked.pop(each, ""))
 
     def dropped(self, cid: str) -> None:
-        """It will not be answered: refused, expired, cancelled, interrupted. Told once or twice, it is one."""
+        """The message will not be answered: refused, expired, cancelled, interrupted. Reported twice, it counts
+        once."""
         self._mine.discard(cid)
         self._asked = {seq: other for seq, other in self._asked.items() if other != cid}

@@ -1,8 +1,9 @@
-"""What a chat in a terminal shows and what a typed line means. Pure: events and lines go in, text and actions come out.
+"""The screen of a chat in a terminal, and the meaning of typed lines. Pure: events and lines go in, text and actions
+come out.
 
-Everything from the network is made visible before it is shown (`gateway.protocol.text`). A `Line` is complete;
+All text from the network is made visible before it is shown (`gateway.protocol.text`). A `Line` is complete;
 `StreamedText` is a piece of an answer that may end in the middle of a line, `Break` is where the answer ends it. A
-`Line` of style `note` or `warn` is not part of what is said, and may come in the middle of an answer's line.
+`Line` of style `note` or `warn` is not part of the conversation, and may come in the middle of an answer's line.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ HELP = """\
 @dataclass(frozen=True, slots=True)
 class Line:
     text: str
-    style: str = "note"  # note, warn, ask, said (by somebody)
+    style: str = "note"  # note, warn, ask, said (by a person or the agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A frame for the gateway; `cid` of what is sent goes to `sent`."""
+    """A frame for the gateway; after sending it, pass its `cid` to `sent`."""
 
     frame: dict[str, Any]
 
@@ -76,7 +77,7 @@ class CancelPending:
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
-    """`mode` is "" to be told which one it is."""
+    """`mode` is "" to ask for the present one."""
 
     mode: str
 
@@ -93,10 +94,10 @@ class ChatView:
         self.last_seq = 0
         self.status = "connecting"
         self.receipt = ""
-        self.refused = 0  # messages from here that came to nothing
+        self.refused = 0  # messages from here that were not answered
         self._asks: dict[str, Ask] = {}  # by requestId, oldest first
         self._streamed = False
-        self._quarter = -1  # of an image on its way, the last that was told
+        self._quarter = -1  # of an image's pull, the last quarter shown
         self._lost = False
         self._own: set[str] = set()  # every cid sent from here
         self._work = ChatWork()
@@ -111,7 +112,7 @@ class ChatView:
         if frame.get("type") == "message":
             self.turns.sent(cid)
 
-    # what comes
+    # events
 
     def show(self, event: Event) -> list[Shown]:
         match event:
@@ -156,7 +157,7 @@ class ChatView:
         return []
 
     def _note(self, record: dict[str, Any]) -> None:
-        """Keep the books for a stored record, seen live or read from the history."""
+        """Note a stored record, seen live or read from the history."""
         seq, cid = int(record["seq"]), str(record.get("cid"))
         self.last_seq = max(self.last_seq, seq)
         if record.get("type") == "message":
@@ -209,7 +210,7 @@ class ChatView:
         return []
 
     def _settled(self, message: Any) -> list[Shown]:
-        """The whole text of what was streamed, or the only form of it."""
+        """The whole text of an answer that was streamed before, or that comes in this form only."""
         inner = message.get("message") if isinstance(message, dict) else None
         content = inner.get("content") if isinstance(inner, dict) else None
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
@@ -239,7 +240,7 @@ class ChatView:
         return [Break(), *([Line("(aborted)")] if aborted else []), *self._works("done", metadata)]
 
     def _gone(self, body: dict[str, Any]) -> list[Shown]:
-        """The agent asks this no more."""
+        """The agent withdraws a request."""
         if self._asks.pop(str(body.get("requestId")), None) is None:
             return []
         reason = visible_line(plain_text(body.get("reason")), longest=200)
@@ -298,7 +299,7 @@ class ChatView:
         return []
 
     def _pull(self, status: str, body: dict[str, Any]) -> list[Shown]:
-        """How far the image is, said once at first and then for each quarter of what is known of its size."""
+        """Progress of an image's pull, once at first and then for each quarter of its known size."""
         image = visible_line(str(body.get("image")), longest=200)
         if status == "pulled":
             self._quarter = -1
@@ -310,10 +311,10 @@ class ChatView:
         first, self._quarter = self._quarter < 0, quarter
         return [Line(f"fetching the image {image}" if first else f"fetching the image {image}: {25 * quarter} %")]
 
-    # what is typed
+    # typed lines
 
     def read(self, typed: str) -> tuple[list[Shown], Action | None]:
-        """What to show for a typed line, and what to do about it."""
+        """The lines to show for a typed line, and the action to take."""
         line = typed.strip()
         match line:
             case "":

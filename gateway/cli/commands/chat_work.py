@@ -1,6 +1,6 @@
-"""What an agent does besides talking, in short lines for a chat: what it thinks, plans, uses, changes and costs. Pure.
+"""An agent's work besides talking, in short lines for a chat: thoughts, plans, tools, changes and costs. Pure.
 
-Whatever an agent says here may have any shape: what cannot be read is passed over. Everything is made visible and cut.
+An agent's reports may have any shape: unreadable parts are skipped. All text is made visible and cut.
 """
 
 import json
@@ -16,11 +16,11 @@ DONE = ("done", "complete", "completed")
 ACTIVE = ("active", "running", "inprogress")
 _SEPARATORS = re.compile(r"[\s_-]")
 LONGEST = 100
-MOST_THOUGHT = 400  # characters that are kept of one thought
+MOST_THOUGHT = 400  # characters kept of one thought
 
 
 class ChatWork:
-    """What one chat has shown of an agent's work, so that nothing is shown twice."""
+    """Remembers the lines of one chat that were shown, so that none is shown twice."""
 
     def __init__(self) -> None:
         self._thought = ""
@@ -29,7 +29,7 @@ class ChatWork:
         self._usage: Mapping[str, Any] = {}
 
     def feed(self, kind: str, body: Any) -> list[Styled]:
-        """The lines that this frame, or part of a message, is worth. A thought is told when something follows it."""
+        """The lines to show for this frame, or part of a message. A thought is shown when the next frame follows it."""
         said = body if isinstance(body, dict) else {}
         if kind == "thinking":
             self._thought += text(said.get("text", said.get("content")))[: MOST_THOUGHT - len(self._thought)]
@@ -90,7 +90,7 @@ class ChatWork:
 
 
 def usage_words(usage: Mapping[str, Any]) -> str:
-    """What an answer cost, as far as the agent says."""
+    """The cost of an answer, as far as the agent reports it."""
     names = (("inputTokens", "in"), ("outputTokens", "out"), ("cacheReadTokens", "from the cache"))
     counts = [(usage.get(name), word) for name, word in names]
     tokens = ", ".join(f"{count:,} {word}" for count, word in counts if type(count) is int and count > 0)
@@ -127,8 +127,8 @@ def _texts(content: Any) -> str:
 
 
 def steps_of(said: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The words and the state (`done`, `active`, `open`) of each step of a `plan` or item of a `todo`, whatever the
-    agent calls their members."""
+    """The words and the state (`done`, `active`, `open`) of each step of a `plan` or item of a `todo`, for any of the
+    member names that agents use."""
     listed = next((given for name in ("steps", "items", "todos") if isinstance(given := said.get(name), list)), [])
     found = []
     for listed_step in listed:

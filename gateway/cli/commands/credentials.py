@@ -1,4 +1,4 @@
-"""Who a command speaks for: a token that was given, or a fresh one for whoever sits here."""
+"""A command's credentials: the given token, or a fresh one for the user of this machine."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +11,8 @@ TOKEN_SECONDS = 3600
 
 
 def token_source(settings: Settings, *, token: str | None, user: str | None, email: str | None) -> Callable[[], str]:
-    """A token for each time it is asked: the one given, or a fresh one, signed with the data directory's secret."""
+    """Returns a function that yields the given token, or a fresh one each time, signed with the data directory's
+    secret."""
     if token is not None:
         given = token
         return lambda: given

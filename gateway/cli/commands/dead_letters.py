@@ -1,4 +1,4 @@
-"""`holdfast dead-letters`: what the store would not take, looked at and decided about through the running gateway."""
+"""`holdfast dead-letters`: lists, retries and drops records that the store refused, through the running gateway."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ NONE = "no dead letters"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterChoice:
-    """Which letters: one, or all (of one session)."""
+    """Either one letter, or all (of one session)."""
 
     number: int | None
     session_id: str | None = None
@@ -43,7 +43,7 @@ async def show_letter(settings: Settings, *, url: str | None, number: int, as_js
 
 
 async def retry_letters(settings: Settings, *, url: str | None, chosen: DeadLetterChoice) -> int:
-    """0 if every one of them is settled, 1 if one is still dead."""
+    """Return 0 if every one of them is settled, 1 if one is still dead."""
     still_dead = False
     async with _api(settings, url) as api:
         numbers = await _numbers(api, chosen)
@@ -139,7 +139,7 @@ async def _numbers(api: GatewayApi, chosen: DeadLetterChoice) -> list[int]:
 
 
 async def _unless_gone(api: GatewayApi, method: str, path: str, *, alone: bool) -> dict[str, Any] | None:
-    """One of many may have gone meanwhile; the only one that was asked for must be there."""
+    """One of many may have gone meanwhile; a single requested one must be there."""
     try:
         return await api.ask(method, path)
     except CommandFailed as failure:

@@ -1,4 +1,6 @@
-"""`holdfast doctor`: will it work here, and if not, what to do. It changes nothing that a start would not."""
+"""`holdfast doctor`: checks whether a gateway will work here, with advice if not. It changes nothing that a start would
+not.
+"""
 
 import asyncio
 import json
@@ -61,7 +63,8 @@ def doctor(settings: Settings, environ: Mapping[str, str], *, as_json: bool) -> 
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every finding, in the order a start would meet them. A check that breaks is a finding, not the end."""
+    """Every finding, in the order a start would meet them. A check that crashes becomes a finding and does not end the
+    others."""
     checks: list[tuple[str, Callable[[Settings], Finding | list[Finding]]]] = [
         ("settings", _config),
         ("data", _data),
@@ -88,7 +91,7 @@ def examine(settings: Settings) -> list[Finding]:
 
 
 def _config(settings: Settings) -> list[Finding]:
-    """Of the file, if there is one: a wrong one has ended the command before this."""
+    """A finding about the file, if there is one: a faulty one has ended the command before this."""
     if settings.config is None:
         return []
     in_file = sum(each.kind == FILE for each in settings.sources.values())
@@ -119,7 +122,7 @@ def _data(settings: Settings) -> Finding:
 
 
 def _private(place: Path) -> list[Path]:
-    """What holds secrets or conversations, of what is there."""
+    """The existing files that hold secrets or conversations."""
     secrets = place / "secrets"
     named = [place, secrets, *(secrets.glob("*") if secrets.is_dir() else ()), *place.glob("*.db*")]
     return [each for each in named if each.exists() and not stat.S_ISLNK(each.lstat().st_mode)]
@@ -133,9 +136,9 @@ def _gateway(settings: Settings) -> Finding:
 
 
 def _sandbox(settings: Settings) -> list[Finding]:
-    """Each provider's own check, on a directory that is thrown away."""
+    """Each provider's own check, on a temporary directory."""
     warnings: list[str] = []
-    # A container's engine may see the data directory and nothing else of ours.
+    # A container's engine may see the data directory and no other directory of ours.
     near = settings.data_dir if "docker" in settings.providers and settings.data_dir.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-", dir=near) as place:
         if not settings.agents_dir.is_dir():  # it would be made
@@ -148,7 +151,7 @@ def _sandbox(settings: Settings) -> list[Finding]:
 
 
 async def _trial(own: str) -> str | None:
-    """By which gateways find what a doctor leaves that is killed."""
+    """The mark by which gateways find the leftovers of a killed doctor."""
     from sandbox.providers.container.installation import TRIALS
 
     return TRIALS
@@ -157,7 +160,7 @@ async def _trial(own: str) -> str | None:
 def _fleet(settings: Settings, fleet: Fleet, place: Path, warnings: list[str]) -> list[Finding]:
     del warnings[:]
     if fleet.name == "docker":
-        from gateway.cli.commands.doctor_engine import check_engine  # nobody pays for containers who has none
+        from gateway.cli.commands.doctor_engine import check_engine  # only users of containers pay for this import
 
         return check_engine(settings, fleet, place, warnings)
     try:
@@ -174,7 +177,7 @@ def _fleet(settings: Settings, fleet: Fleet, place: Path, warnings: list[str]) -
 
 
 def _agent(settings: Settings) -> Finding | list[Finding]:
-    """The agent of sessions that name none, where it is one that is installed."""
+    """The agent of sessions that name none, if it has to be installed."""
     agents = Agents(settings.agent, AgentShelf(settings.agents_dir))
     if (gap := agents.problem(settings.agent)) is not None:
         return Finding("agent", "fail", f"HOLDFAST_AGENT: {gap.told}")
@@ -185,7 +188,7 @@ def _agent(settings: Settings) -> Finding | list[Finding]:
 
 
 def _limits(settings: Settings, problem: str | None) -> Finding:
-    """What a sandbox as a whole may use, and whether anything holds it to that."""
+    """The limits of a sandbox as a whole, and whether the host can enforce them."""
     memory, cpus, pids = settings.limit_memory, settings.limit_cpus, settings.limit_pids
     asked = {
         "MEMORY": None if memory is None else f"{memory >> 20} MiB",
@@ -200,7 +203,7 @@ def _limits(settings: Settings, problem: str | None) -> Finding:
 
 
 async def _open_once(fleet: Fleet) -> tuple[str, str | None]:
-    """The level, and why sandboxes cannot be held to limits."""
+    """The level, and the reason why sandboxes cannot be held to limits."""
     await fleet.open()
     try:
         return fleet.level, fleet.no_limits if isinstance(fleet, LimitedFleet) else None

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` finds out about the container engine: asked what it is, and then tried."""
+"""The findings of `holdfast doctor` about the container engine: it is asked for its facts, and then tried."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ _WARNS = "the container engine warns: "
 
 
 def check_engine(settings: Settings, fleet: Fleet, data_dir: Path, warnings: list[str]) -> list[Finding]:
-    """`fleet` is one on `data_dir`, which is thrown away; it tells `warnings` what it has to warn of."""
+    """`fleet` is one on the temporary directory `data_dir`; it puts its warnings into `warnings`."""
     return asyncio.run(_examine(settings, fleet, data_dir, warnings))
 
 
@@ -69,7 +69,7 @@ async def _examine(settings: Settings, fleet: Fleet, data_dir: Path, warnings: l
 
 
 def _socket(address: str) -> list[Finding]:
-    """Whoever may use the socket is root here."""
+    """Anyone who may use the socket is root here."""
     path = address.removeprefix(SCHEME)
     with contextlib.suppress(OSError):
         if stat.S_IMODE(os.stat(path).st_mode) & stat.S_IWOTH and not _is_hidden(Path(path).parent):
@@ -79,7 +79,7 @@ def _socket(address: str) -> list[Finding]:
 
 
 def _is_hidden(directory: Path) -> bool:
-    """Whether some directory on the way lets no strangers in."""
+    """True if a directory on the way is closed to other users."""
     return any(not each.stat().st_mode & stat.S_IXOTH for each in (directory, *directory.parents))
 
 
@@ -122,7 +122,7 @@ async def _fetchable(engine: Engine, settings: Settings, version: Mapping[str, A
 
 
 async def _kit(data_dir: Path) -> Finding:
-    """What brings the bridge into any image. The fleet finds it where it is made here."""
+    """The kit that brings the bridge into any image. The fleet finds it in the directory where it is made here."""
     began = time.monotonic()
     try:
         kit = await Kits(data_dir / "kit").current()

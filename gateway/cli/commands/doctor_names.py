@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gateway.cli.commands.doctor_store import Finding
 from gateway.config.settings import Settings
 
-# Their name: our setting, and what to write instead.
+# Their name: our setting, and the text to write instead.
 THEIRS = {
     "JWT_SECRET": ("HOLDFAST_JWT_SECRET", 'HOLDFAST_JWT_SECRET="$JWT_SECRET"'),
     "API_TOKEN": ("HOLDFAST_API_TOKEN", 'HOLDFAST_API_TOKEN="$API_TOKEN"'),
@@ -27,7 +27,7 @@ THEIRS = {
 
 
 def check_names(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
-    """One finding for each name of theirs that is set while ours is not. Values are in none of them."""
+    """One finding for each of their names that is set while ours is not. No finding contains a value."""
     return [
         Finding("names", "warn", f"{theirs} is set, but the gateway reads {ours}, which is not set", advice)
         for theirs, (ours, advice) in THEIRS.items()

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` finds out about the place where workspaces are kept."""
+"""The finding of `holdfast doctor` about the place of stored workspaces."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ def check_objects(settings: Settings) -> Finding:
 
 
 def _directory(settings: Settings) -> Finding:
-    """Looks only: a diagnosis makes no directories."""
+    """Only reads: a diagnosis makes no directories."""
     place = settings.objects.path.absolute()
     nearest = next(each for each in (place, *place.parents) if each.exists())
     if not nearest.is_dir():
@@ -34,7 +34,7 @@ def _directory(settings: Settings) -> Finding:
 
 
 def _bucket(settings: Settings) -> Finding:
-    """Asks it as a start does, which writes a few bytes below `probe/` and removes them."""
+    """Tests it as a start does: writes a few bytes below `probe/` and removes them."""
     from gateway.wiring.objects import make_objects
     from sync.objects.probe import PromiseBroken, probe
     from sync.objects.retrying import RequestLimits

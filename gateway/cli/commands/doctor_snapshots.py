@@ -1,4 +1,4 @@
-"""What `holdfast doctor` finds out about what is kept of sessions: is all that their generations name there."""
+"""The finding of `holdfast doctor` about stored snapshots: whether every object that their generations name exists."""
 
 import asyncio
 import time
@@ -11,14 +11,14 @@ from gateway.config.settings import Settings
 from sync.ports import ObjectsRefused, ObjectStore, ObjectsUnavailable
 from sync.snapshots.presence import Presence
 
-LOOK_SECONDS = 20.0  # then the rest is left out, and doctor says how much it looked at
+LOOK_SECONDS = 20.0  # then the rest is left out, and the finding says how much was checked
 ENDS_SECONDS = 40.0  # for all of it, where the store answers slowly
 NAMED = 3
 ADVICE = "restore the object store from a backup; or, session by session, `resume` with {keep:true} or {empty:true}"
 
 
 def check_snapshots(settings: Settings) -> Finding | list[Finding]:
-    """Nothing to say where a start makes the database, or where it cannot be asked: another check tells of that."""
+    """No finding where a start makes the database, or where it cannot be read: another check reports that."""
     place = settings.store.path if settings.store.kind == "sqlite" else settings.spool_path
     if settings.store.kind != "postgresql" and not place.exists():
         return []
@@ -63,7 +63,7 @@ async def _look_in(store: ObjectStore, settings: Settings) -> Finding | list[Fin
 
 
 async def _sessions(settings: Settings) -> AsyncIterator[Known]:
-    """User by user. What cannot be asked has none."""
+    """The sessions, user by user; none if the store cannot be read."""
     if settings.store.kind != "postgresql":
         for each in known_sessions(settings.store.path if settings.store.kind == "sqlite" else settings.spool_path):
             yield each

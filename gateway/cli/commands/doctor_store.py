@@ -1,4 +1,4 @@
-"""What `holdfast doctor` finds out about the place where conversations are kept, and about the way there."""
+"""The findings of `holdfast doctor` about the store of conversations, and about the connection to it."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ State = Literal["ok", "warn", "fail"]
 REACH_SECONDS = 5.0
 SLOW_SYNC_SECONDS = 0.05
 MIGRATE = "run `holdfast migrate` as the owner of the tables: `holdfast serve` does not start before"
-# To create tables, and to change those that are there.
+# To create tables, and to change existing ones.
 MAY_MIGRATE = """SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AND coalesce(
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('schema_version')), true)"""
 WILL_NOT_START = "`holdfast serve` does not start until this is fixed"
@@ -104,7 +104,7 @@ async def _postgres(settings: Settings) -> list[Finding]:
 
 
 def _cannot_use(settings: Settings, error: Exception) -> Finding:
-    """As a start would take it: an outage is spooled over, anything else ends it."""
+    """As a start reacts: during an outage records wait in the spool, any other error ends the start."""
     from persistence.postgres.errors import cannot_open, reason
 
     shown = str(settings.store)
@@ -116,7 +116,7 @@ def _cannot_use(settings: Settings, error: Exception) -> Finding:
 
 
 def _without(settings: Settings, text: str) -> str:
-    """A driver may quote what it was given."""
+    """A driver may quote its input."""
     for password in settings.store.passwords:
         text = text.replace(password, "***")
     return text
@@ -191,7 +191,7 @@ async def _is_off(db: "asyncpg.Connection", name: str) -> bool:
 
 
 def _service(settings: Settings) -> Finding:
-    """Whether a server answers there. What a service answers to a bare GET does not matter."""
+    """Whether a server answers there. Any answer to a bare GET will do."""
     import httpx
 
     shown = str(settings.store)
@@ -231,7 +231,7 @@ def _spool(settings: Settings) -> Finding:
 
 
 def _fsync_seconds(place: Path) -> float:
-    """The median of a few; raises OSError where nothing can be written."""
+    """The median of a few; raises OSError where no file can be written."""
     took = []
     with tempfile.TemporaryFile(dir=place) as file:
         for _ in range(7):

@@ -1,7 +1,7 @@
-"""What a container engine says of itself, as findings of `holdfast doctor`: each in words, with what to change. Pure.
+"""A container engine's facts as findings of `holdfast doctor`: each in words, with advice. Pure.
 
 `info` and `version` are the engine's answers to /info and /version. They are read carefully: an engine may leave out
-anything.
+any member.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from sandbox.providers.container.engine_answers import BadAnswer, negotiated, te
 from sandbox.providers.container.image import Unusable, check_engine, check_runtime, cpu_name, user_of
 
 DAEMON_JSON = "/etc/docker/daemon.json"
-# What an engine says that it can hold a container to, by our setting.
+# The limits that an engine can hold a container to, by our setting.
 _HOLDS = {"MemoryLimit": "MEMORY", "SwapLimit": "MEMORY", "CpuCfsQuota": "CPUS", "PidsLimit": "PIDS"}
 _BOOT = "boot the kernel with cgroup_enable=memory swapaccount=1; a rootless engine needs control groups v2, delegated"
 
@@ -46,7 +46,7 @@ def of_restarts(version: Mapping[str, Any], info: Mapping[str, Any]) -> Finding:
 
 
 def of_limits(info: Mapping[str, Any], warnings: Sequence[str]) -> Finding:
-    """Whether containers are held to limits; `warnings` came with one that was tried."""
+    """Whether containers are held to limits; `warnings` are those of a container that was tried."""
     missing = dict.fromkeys(f"HOLDFAST_LIMIT_{name}" for said, name in _HOLDS.items() if info.get(said) is False)
     problems = [f"the engine does not hold containers to {', '.join(missing)}"] if missing else []
     problems += warnings
@@ -78,7 +78,7 @@ def of_runtime(asked: str, version: Mapping[str, Any], info: Mapping[str, Any]) 
 def of_users(
     version: Mapping[str, Any], info: Mapping[str, Any], uid: int, gid: int, *, in_container: bool = False
 ) -> Finding:
-    """Whom containers run as, for a gateway that runs as `uid`, maybe in a container itself."""
+    """The user that containers run as, for a gateway that runs as `uid`, maybe in a container itself."""
     try:
         options = texts(info.get("SecurityOptions"))
         user = user_of(info, uid, gid, in_container=in_container)
@@ -96,7 +96,8 @@ def of_users(
 
 
 def of_registry(name: str, told: str, advice: str, said: Mapping[str, Any], machine: str) -> Finding:
-    """Of an image that is not here; `said` is what its registry has. `told` and `advice` are of one that can be had."""
+    """For an image that is not here; `said` is its registry's answer. `told` and `advice` are for one that can be
+    fetched."""
     found = said.get("Platforms")
     for_cpus = [each.get("architecture") for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     if for_cpus and cpu_name(machine) not in for_cpus:

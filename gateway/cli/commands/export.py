@@ -19,7 +19,7 @@ PROGRESS_SECONDS = 0.2
 async def export(
     settings: Settings, *, session_id: str | None, user: str | None, output: str | None, url: str | None
 ) -> int:
-    """Write every record, or fail: a file that has the name that was asked for is whole."""
+    """Write every record, or fail: a file with the requested name is complete."""
     token = resolve_secrets(settings).internal_token.get_secret_value()
     path = "/internal/export" if session_id is None else f"/internal/sessions/{quote(session_id, safe='')}/export"
     params = {} if user is None else {"userId": user}
@@ -36,7 +36,7 @@ async def export(
 
 
 class ExportProgress:
-    """How far it is, on stderr if that is a terminal."""
+    """Progress on stderr, if that is a terminal."""
 
     def __init__(self) -> None:
         self._records = 0
@@ -63,13 +63,13 @@ class ExportProgress:
 
 @contextmanager
 def target_file(output: str | None) -> Iterator[BinaryIO]:
-    """Where to write: FILE.part, which becomes FILE once everything is in it and on the disk."""
+    """The file to write: FILE.part, which becomes FILE once everything is in it and on the disk."""
     if output is None:
         try:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of its buffer is dropped
             raise CommandFailed(f"it was not all written: {error.strerror or error}") from error
         return
     part = Path(f"{output}.part")

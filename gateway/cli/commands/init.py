@@ -49,7 +49,7 @@ class InitOptions:
 
 
 def init(options: InitOptions) -> int:
-    """Raises SettingsError; then nothing was written."""
+    """Write the file and the secrets. Raises SettingsError; then nothing was written."""
     path = Path(os.environ.get(CONFIG) or USUAL)
     if problem := _in_the_way(path, replaces=options.replaces):
         complain(problem)
@@ -77,7 +77,7 @@ def init(options: InitOptions) -> int:
 
 
 def _in_the_way(path: Path, *, replaces: bool) -> str | None:
-    """Raises SettingsError if no file can have that name."""
+    """The reason why the file cannot be written there. Raises SettingsError if no file can have that name."""
     shown = shown_path(path)
     try:
         os.lstat(path)
@@ -93,7 +93,7 @@ def _in_the_way(path: Path, *, replaces: bool) -> str | None:
 
 
 def _as_said(problem: str, said: Mapping[str, str]) -> str:
-    """With the option in place of the setting, where an option said it."""
+    """The problem with the option in place of the setting, where an option gave the value."""
     for name in said:
         option = "--" + name.removeprefix(PREFIX).lower().replace("_", "-")
         problem = re.sub(rf"\b{name}\b", option, problem)
@@ -101,7 +101,7 @@ def _as_said(problem: str, said: Mapping[str, str]) -> str:
 
 
 def _choose(options: InitOptions) -> dict[str, str]:
-    """By the names of the environment; what is as it usually is stays out, but for the data directory."""
+    """By the names of the environment; usual values are left out, except the data directory."""
     given = {name: os.environ[name] for name in (*ASKED, *BUCKET_NAMES) if os.environ.get(name)} | dict(options.said)
     if options.asks:
         for name in ASKED:
@@ -128,7 +128,7 @@ def _ask(name: str) -> str:
 
 
 def _ask_for_secrets(given: dict[str, str]) -> None:
-    """Of addresses that need some and have none. They are not shown."""
+    """Ask for the secrets that an address needs and does not have. They are not shown."""
     store = given["HOLDFAST_STORE"]
     user = urlsplit(store).username if store.startswith("postgres") else None
     if user and not _password(store) and (password := getpass(f"The password of {user} (empty: none): ")):
@@ -156,7 +156,8 @@ def _password(store: str) -> bool:
 
 
 def _checked(chosen: dict[str, str], path: Path) -> Settings:
-    """As a gateway would read them; paths in `chosen` become such that they mean the same from where the file is."""
+    """The settings as a gateway would read them; paths in `chosen` are changed so that they mean the same from the
+    file's directory."""
     others = {name: text for name, text in os.environ.items() if name != CONFIG and name not in chosen}
     settings = load_settings(others | chosen)
     if path.parent != Path():

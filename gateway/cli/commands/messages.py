@@ -15,7 +15,7 @@ RETRY_SECONDS = 1.0
 
 
 async def messages(settings: Settings, *, session_id: str, follow: bool, as_json: bool, url: str | None) -> int:
-    """Print what is stored and, with `follow`, what comes; a gateway that restarts meanwhile is waited for."""
+    """Print the stored records and, with `follow`, new ones; wait for a gateway that restarts meanwhile."""
     token = resolve_secrets(settings).internal_token.get_secret_value()
     path = f"/internal/sessions/{session_id}/messages"
     seen = 0

@@ -15,9 +15,9 @@ from persistence.migrations import shipped
 
 
 def migrate(settings: Settings) -> int:
-    """A file is refused while a gateway runs: it would find its tables changed under it. A database has a lock of its
-    own, and may have many gateways."""
-    configure_logging("error")  # to stderr: what a store logs on its way is no result
+    """Refused for a file while a gateway runs: its tables would change under it. A database has a lock of its own, and
+    may have many gateways."""
+    configure_logging("error")  # to stderr: a store's log lines are no result
     in_database = settings.store.kind == "postgresql"
     try:
         with nullcontext() if in_database else DataDirLock(settings.data_dir), store_lock(settings):
@@ -41,6 +41,7 @@ def _what(settings: Settings) -> str:
 
 
 async def _open_once(settings: Settings) -> None:
-    """Raises StoreUnavailable where nobody could be reached: a schema that was not seen is not told of."""
+    """Raises StoreUnavailable if the store cannot be reached: the command must not report a schema that it has not
+    seen."""
     async with make_database(settings) as store:
         await store.find("-")

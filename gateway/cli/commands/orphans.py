@@ -1,5 +1,4 @@
-"""`holdfast orphans`: what sandboxes left behind and no session can use, listed and removed through the running
-gateway."""
+"""`holdfast orphans`: lists and removes leftovers of sandboxes that no session can use, through the running gateway."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ NONE = "no orphans"
 
 
 async def orphans(settings: Settings, *, url: str | None, remove: bool, as_json: bool) -> int:
-    """Raises CommandFailed."""
+    """List or remove them. Raises CommandFailed."""
     async with service_api(settings, url, None) as api:
         found = await api.ask("DELETE" if remove else "GET", "/internal/orphans")
     if as_json:

@@ -1,6 +1,6 @@
-"""`holdfast record SESSION`: what a terminal shows, as asciicast v2, while it happens.
+"""`holdfast record SESSION`: records a terminal as asciicast v2, while it happens.
 
-The file can be played at every moment: each line is one write, and nothing is kept back but a character whose bytes
+The file can be played at every moment: each line is one write, and nothing is held back except a character whose bytes
 have not all come. Only a kill in the middle of a write can leave the last line unfinished.
 """
 
@@ -40,7 +40,7 @@ class RecordOptions:
 
 
 async def record(settings: Settings, chosen: TerminalChoice, options: RecordOptions) -> int:
-    """Until the program ends, the time is over, or Ctrl-C. The terminal and who uses it notice nothing."""
+    """Until the program ends, the time is over, or Ctrl-C. The terminal and its users notice nothing."""
     door = TerminalAccess(settings, chosen)
     async with door.api() as api:
         await door.check(api)
@@ -77,7 +77,7 @@ async def _oldest(door: TerminalAccess, api: GatewayApi) -> Position | None:
 
 
 def _open(output: str) -> int:
-    """A new file. One that exists is somebody's recording, and stays; what is no file (a pipe, a device) is used."""
+    """A new file. An existing file is another recording, and stays; a pipe or a device is used."""
     if output == "-":
         if sys.stdout.isatty():
             raise CommandFailed("stdout is a terminal: name a file with -o, or pipe it on")
@@ -104,8 +104,8 @@ class Recorder:
         self._left: asyncio.Future[Left] = asyncio.get_running_loop().create_future()
         self._recording: Recording | None = None  # from the first sight of a program
         self._began = 0.0
-        self._fresh = False  # nothing but the header is there
-        self._replaying = False  # what the ring had, at time 0
+        self._fresh = False  # only the header is written
+        self._replaying = False  # the ring's bytes, at time 0
         self._told = ""
         self.written = 0
         self.seconds = 0.0
@@ -128,7 +128,7 @@ class Recorder:
             async with aclosing(link.events()) as events:
                 async for event in events:
                     await self._take(event)
-        except BrokenPipeError:  # who reads it has enough
+        except BrokenPipeError:  # its reader has closed the pipe
             self.leave(Left(0))
         except OSError as error:
             self.leave(Left(1, f"cannot write: {error.strerror or error}"))

@@ -34,7 +34,7 @@ LARGE_BLOCK_BYTES = 256 << 10
 
 
 def serve(settings: Settings) -> int:
-    os.umask(0o077)  # whatever is written from here on is the owner's alone
+    os.umask(0o077)  # all files written from here on belong to the owner alone
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # secrets live in memory, and memory stays here
     keep_descriptors()
     return_large_blocks()
@@ -57,14 +57,14 @@ def serve(settings: Settings) -> int:
 
 
 def store_lock(settings: Settings) -> AbstractContextManager[object]:
-    """Of the database, if that is a file."""
+    """The lock of the database, if that is a file."""
     if settings.store.kind != "sqlite":
         return contextlib.nullcontext()
     return DatabaseLock(settings.store.path, settings.data_dir)
 
 
 def _serve_with_room(settings: Settings, lock: DataDirLock, runner: asyncio.Runner) -> int:
-    """A full disk is told once and waited for: whoever makes room need not know of this process."""
+    """A full disk is reported once and waited for: making room is enough, and no restart is needed."""
     told = ""
     while True:
         house = build_house(settings, resolve_secrets(settings))
@@ -100,8 +100,8 @@ async def _serve(settings: Settings, lock: DataDirLock, house: House) -> int:
 
 
 def keep_descriptors() -> None:
-    """Whatever the starter of this process left open stays here: a sandbox is started by a plain spawn, would get it,
-    and would hold the starter's pipes open long after the gateway has gone."""
+    """Descriptors that this process's starter left open stay here: a sandbox is started by a plain spawn, would inherit
+    them, and would hold the starter's pipes open long after the gateway has gone."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
@@ -109,7 +109,7 @@ def keep_descriptors() -> None:
 
 
 def return_large_blocks() -> None:
-    """What a long message took goes back to the system when it is freed. glibc would keep it: with each large block
+    """The memory of a long message goes back to the system when it is freed. glibc would keep it: with each large block
     that is freed it raises the size from which blocks are mapped on their own, up to 32 MiB. Other C libraries have no
     such setting."""
     with contextlib.suppress(AttributeError, OSError):
@@ -135,12 +135,13 @@ def _welcome(settings: Settings, house: House) -> None:
 
 
 def reachable(address: str) -> str:
-    """Where this machine's own programs find a gateway that listens everywhere."""
+    """The address by which this machine's own programs reach a gateway that listens everywhere."""
     return address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def typed(settings: Settings, command: str) -> str:
-    """`holdfast COMMAND`, as it has to be typed here: with what the environment says of where the data is."""
+    """`holdfast COMMAND` as it has to be typed here: with the environment's variables for the file and the data
+    directory."""
     chosen = {"HOLDFAST_CONFIG": settings.config, "HOLDFAST_DATA_DIR": settings.data_dir}
     prefix = [
         f"{name}={shlex.quote(str(value))} "

@@ -1,4 +1,4 @@
-"""`holdfast sessions`: sessions listed, made and steered through the running gateway."""
+"""`holdfast sessions`: lists, creates and steers sessions through the running gateway."""
 
 import asyncio
 import json
@@ -21,13 +21,13 @@ from gateway.protocol.text import visible_line
 
 HEAD = ("SESSION", "USER", "STATUS", "IDLE", "VIEWERS", "WHERE", "TITLE")
 ALL = "/api/sandboxes"
-STEER_SECONDS = 1800.0  # a workspace may have to be kept or restored first, an image to be fetched
+STEER_SECONDS = 1800.0  # a workspace may have to be synced or restored first, an image to be fetched
 LOOK_SECONDS = 1.0  # between two looks at a start that takes long
 
 
 @dataclass(frozen=True, slots=True)
 class SessionChoice:
-    """Which gateway, as whom, and how to say what is found."""
+    """The gateway, the credentials, and the form of the output."""
 
     url: str | None = None
     token: str | None = None
@@ -64,7 +64,7 @@ async def create_session(
     user: str | None,
     service: bool,
 ) -> int:
-    """For `user`; unless one is named, for whoever sits here, or whoever a given token speaks for."""
+    """Create a session for `user`; without one, for this machine's user, or for the user of a given token."""
     if not service and (user is not None or chosen.token is None):
         wish = {"userId": whoever(user)[0], **wish}
     async with service_api(settings, chosen.url, chosen.token) as api:
@@ -91,7 +91,7 @@ async def delete_session(settings: Settings, chosen: SessionChoice, session_id: 
 async def steer(
     settings: Settings, chosen: SessionChoice, session_id: str, verb: str, how: Mapping[str, Any] | None = None
 ) -> int:
-    """`wake`, `sleep`, `pause` or `resume` it."""
+    """`wake`, `sleep`, `pause` or `resume` the session."""
     body = {name: value for name, value in (how or {}).items() if value is not None}
     async with service_api(settings, chosen.url, chosen.token) as api:
         asked = api.ask("POST", f"{ALL}/{session_id}/{verb}", json=body, timeout=STEER_SECONDS)
@@ -114,7 +114,7 @@ def row(session: Mapping[str, Any], now: float) -> tuple[str, ...]:
 
 
 def full(session: Mapping[str, Any]) -> str:
-    """All about one, line by line. Pure."""
+    """All facts of one session, line by line. Pure."""
     sync, queue = session["sync"], session["queue"]
     sandbox = f"{session['sandboxStatus']}; {session['provider']}, {session['level']}, start {session['incarnation']}"
     own = session["sleepAfter"]
@@ -149,14 +149,14 @@ def full(session: Mapping[str, Any]) -> str:
 
 
 def pull_in_words(pull: Mapping[str, Any]) -> str:
-    """How far a pull has come. Pure."""
+    """Progress of a pull. Pure."""
     layers = f"{pull['layers']} of {pull['ofLayers']} layers"
     size = f", {size_in_words(pull['bytes'])} of {size_in_words(pull['ofBytes'])}" if pull["ofBytes"] else ""
     return visible_line(f"the image {pull['image']}: {layers}{size}")
 
 
 def question(session: Mapping[str, Any], *, purge: bool) -> str:
-    """What is asked before a session is ended. Pure."""
+    """The question before a session is ended. Pure."""
     named = f"{session['id']} ({session['title']})" if session["title"] else str(session["id"])
     lost = "Its sandbox, its files and its conversation" if purge else "Its sandbox and its files"
     rest = "" if purge else "; its conversation stays, archived"
@@ -164,7 +164,7 @@ def question(session: Mapping[str, Any], *, purge: bool) -> str:
 
 
 def agent_said(agent: dict[str, Any] | list[str] | str | None) -> str:
-    """Pure."""
+    """The agent in words. Pure."""
     if agent is None:
         return "as HOLDFAST_AGENT says"
     if isinstance(agent, dict):
@@ -181,7 +181,7 @@ def _tell(chosen: SessionChoice, session: Mapping[str, Any], became: str) -> Non
 
 
 async def _watched(api: GatewayApi, session_id: str, asked: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """What a start is answered with; whoever sits here sees how much of its image is fetched."""
+    """The answer to a start; meanwhile the progress of its image's pull is shown."""
     asking = asyncio.create_task(asked)
     bar: Bar | None = None
     try:

@@ -1,4 +1,6 @@
-"""`holdfast snapshots`: what is kept of workspaces, looked at and decided about through the running gateway."""
+"""`holdfast snapshots`: lists stored workspaces, compares, checks, exports and restores them through the running
+gateway.
+"""
 
 import json
 import sys
@@ -15,13 +17,13 @@ from gateway.config.settings import Settings, resolve_secrets
 from gateway.protocol.text import visible_line
 
 NONE = "no snapshots yet: the first is made when the agent has answered, or when a file has changed"
-TAR_BLOCK = 512  # about so much of a tar is not content, for each entry
-PUT_BACK_SECONDS = 600.0  # what is there is kept first
+TAR_BLOCK = 512  # a tar has about so many bytes beside each entry's content
+PUT_BACK_SECONDS = 600.0  # the present files are stored first
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChoice:
-    """Whose snapshots, and how to say what is found."""
+    """The session, and the form of the output."""
 
     session_id: str
     url: str | None = None
@@ -61,7 +63,7 @@ async def show_snapshot(settings: Settings, chosen: SnapshotChoice) -> int:
 
 
 async def diff_snapshots(settings: Settings, chosen: SnapshotChoice, *, since: str | None, to: str) -> int:
-    """Without `since`: what `to` itself changed."""
+    """Without `since`: the changes that generation `to` itself made."""
     async with _api(settings, chosen.url) as api:
         before = since or await _before(api, chosen, to)
         found = await api.ask("GET", f"{chosen.all}/{before}/diff", params={"to": to})
@@ -92,7 +94,7 @@ async def _before(api: GatewayApi, chosen: SnapshotChoice, to: str) -> str:
 
 
 async def verify_snapshots(settings: Settings, chosen: SnapshotChoice) -> int:
-    """0 if all are whole, 1 if one is not."""
+    """Return 0 if all are whole, 1 if one is not."""
     async with _api(settings, chosen.url) as api:
         result = await _narrated(api, f"{chosen.all}/verify", "verifying")
     if chosen.as_json:
@@ -106,7 +108,7 @@ async def verify_snapshots(settings: Settings, chosen: SnapshotChoice) -> int:
 
 
 async def export_snapshot(settings: Settings, chosen: SnapshotChoice, *, output: str | None) -> int:
-    """Write the tar, or fail: a file that has the name that was asked for is whole."""
+    """Write the tar, or fail: a file with the requested name is complete."""
     if output is None and sys.stdout.isatty():
         raise CommandFailed("a tar is nothing for a terminal: name a file with -o FILE, or pipe it to tar")
     size, bar = 0, Bar("exporting", counts_bytes=True)
@@ -174,7 +176,7 @@ async def release_snapshot(settings: Settings, chosen: SnapshotChoice) -> int:
 
 
 async def collect_snapshots(settings: Settings, *, url: str | None, dry_run: bool, as_json: bool) -> int:
-    """1 if something kept it from removing anything."""
+    """Return 1 if something kept it from removing objects."""
     async with _api(settings, url) as api:
         result = await _narrated(api, "/internal/snapshots/gc", "removing", dryRun=str(int(dry_run)))
     if as_json:
@@ -186,7 +188,7 @@ async def collect_snapshots(settings: Settings, *, url: str | None, dry_run: boo
     return 1 if result["problem"] else 0
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------------------
 
 
 def brief(snapshot: dict[str, Any], *, newest: int) -> str:

@@ -13,7 +13,7 @@ from gateway.protocol.text import visible_line
 from sandbox.protocol.terminal import Role, Size
 from sandbox.protocol.values import Position
 
-# What a terminal cannot be had in, and what to do about it.
+# The statuses in which a session has no terminals, with advice.
 _CLOSED = {
     "paused": "is paused: resume it first, with `holdfast sessions resume {id}`",
     "needs_env": "needs its variables again: `holdfast sessions resume {id} --env NAME=VALUE`",
@@ -23,7 +23,7 @@ _CLOSED = {
 
 @dataclass(frozen=True, slots=True)
 class TerminalChoice:
-    """Which terminal, and who wants it."""
+    """Which terminal, and for whom."""
 
     session_id: str
     name: str
@@ -34,7 +34,7 @@ class TerminalChoice:
 
 
 class TerminalAccess:
-    """Leads to one terminal. Raises CommandFailed with what to do where there is none."""
+    """Access to one terminal. Raises CommandFailed with advice where there is none."""
 
     def __init__(self, settings: Settings, chosen: TerminalChoice) -> None:
         self._chosen = chosen
@@ -46,7 +46,7 @@ class TerminalAccess:
         return GatewayApi(self._url, lambda: {"Authorization": f"Bearer {self._token()}"})
 
     async def check(self, api: GatewayApi) -> None:
-        """Raises CommandFailed unless the session is there, and runs or can be woken."""
+        """Raises CommandFailed unless the session exists, and runs or can be woken."""
         try:
             session = await api.ask("GET", self._path)
         except CommandFailed as failure:
@@ -64,7 +64,7 @@ class TerminalAccess:
         return listed
 
     async def terminal(self, api: GatewayApi) -> dict[str, Any] | None:
-        """What is listed of this one; None if there is none yet."""
+        """The terminal as it is listed; None if there is none yet."""
         return next((each for each in await self.terminals(api) if each["name"] == self._chosen.name), None)
 
     async def ended_epoch(self, api: GatewayApi) -> str:

@@ -8,13 +8,13 @@ import json
 
 from sandbox.protocol.terminal import Size
 
-TERM = "xterm-256color"  # what programs in a terminal are told
+TERM = "xterm-256color"  # the value of TERM in a terminal's programs
 
 
 class Recording:
     """Lines of a recording, with their line feeds. Times are seconds since its beginning, and never go back.
 
-    Output is cut anywhere: a character comes whole with its last byte, what is not UTF-8 becomes U+FFFD."""
+    Output is cut anywhere: a character comes whole with its last byte, invalid UTF-8 becomes U+FFFD."""
 
     def __init__(self, size: Size, *, timestamp: int, title: str = "", idle_time_limit: float | None = None) -> None:
         self._size = size
@@ -28,18 +28,18 @@ class Recording:
         self.header = _line({**header, "env": {"TERM": TERM}})
 
     def output(self, data: bytes, at: float) -> bytes:
-        """b"" if there is no whole character yet."""
+        """Record output; b"" if there is no whole character yet."""
         return self._event(at, "o", self._decoder.decode(data))
 
     def resized(self, size: Size, at: float) -> bytes:
-        """b"" if it has that size already."""
+        """Record a size; b"" if the terminal has that size already."""
         if size == self._size:
             return b""
         self._size = size
         return self._event(at, "r", f"{size.cols}x{size.rows}")
 
     def painted(self, picture: bytes, size: Size, at: float) -> bytes:
-        """Whatever is on the screen is void; an unfinished character is one."""
+        """Record a new screen: the old one is void, and so is an unfinished character."""
         cut = self._event(at, "o", self._decoder.decode(b"", final=True))
         self._decoder.reset()
         return cut + self.resized(size, at) + self.output(b"\x1bc" + picture, at)

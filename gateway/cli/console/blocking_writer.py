@@ -50,5 +50,5 @@ def _settle(done: "asyncio.Future[None]", failure: OSError | None) -> None:
 
     try:
         done.get_loop().call_soon_threadsafe(settle)
-    except RuntimeError:  # the loop is closed: nobody waits
+    except RuntimeError:  # the loop is closed: no task waits
         return

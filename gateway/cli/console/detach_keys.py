@@ -1,10 +1,10 @@
-"""The keys that leave a terminal: found in what a person types, and kept from the program. Pure.
+"""The keys that leave a terminal: found among a person's keys, and kept from the program. Pure.
 
-The beginning of the sequence is held back, for a program must not see half of it. If the next key is another one, or
-none comes for `HELD_SECONDS`, it was meant for the program.
+The beginning of the sequence is held back, for a program must not get half of it. If the next key is another one, or
+none comes for `HELD_SECONDS`, the held keys go to the program.
 
 A program can ask for keys in another encoding (`CSI 93;5u` for ctrl-], `CSI 27;5;93~` in an older one), and then also
-for a report when a key is let go, which is nothing here. These forms are known if they come whole, as terminals send
+for reports of released keys, which do not count here. These forms are recognised if they come whole, as terminals send
 them.
 """
 
@@ -44,15 +44,15 @@ def _names(text: str) -> list[str]:
 
 
 class DetachKeys:
-    """`deadline` is when `due` has to be called, None if nothing is held back."""
+    """`deadline` is when `due` has to be called, None if no key is held back."""
 
     def __init__(self, keys: tuple[int, ...]) -> None:
         self._keys = keys
-        self._held: list[tuple[int | None, bytes]] = []  # keys that match so far, and None for what does not count
+        self._held: list[tuple[int | None, bytes]] = []  # keys that match so far; None for one that does not count
         self.deadline: float | None = None
 
     def type(self, typed: bytes, *, now: float) -> tuple[bytes, bool]:
-        """What of it is for the program, and whether the person leaves. What comes after the keys is dropped."""
+        """The part that is for the program, and whether the person leaves. Keys after the sequence are dropped."""
         if not self._keys or not (self._held or self._keys[0] in typed or _ENCODED.search(typed)):
             return typed, False
         for_program = b""
@@ -65,7 +65,7 @@ class DetachKeys:
         return for_program, False
 
     def due(self) -> bytes:
-        """Nothing more came: what was held back is for the program."""
+        """No key followed in time: return the held keys for the program."""
         held = b"".join(raw for _, raw in self._held)
         self._held, self.deadline = [], None
         return held
@@ -81,7 +81,7 @@ class DetachKeys:
 
 
 def _meant(found: re.Match[bytes]) -> int | None:
-    """The character a key stands for, -1 if for none, None if it was only let go."""
+    """The character that a key stands for, -1 if for none, None if the key was only released."""
     if (plain := found["plain"]) is not None:
         return plain[0]
     if found["event"] == _RELEASED:

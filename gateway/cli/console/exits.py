@@ -1,4 +1,4 @@
-"""How a command that watches a terminal comes to its end."""
+"""How a command that watches a terminal ends."""
 
 import asyncio
 import signal
@@ -11,7 +11,7 @@ from sandbox.protocol.terminal import Exit
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The exit code, and what to say. `detached`: by the person's own wish."""
+    """The exit code, and the words to print. `detached`: by the person's own wish."""
 
     code: int
     words: str = ""
@@ -20,7 +20,7 @@ class Left:
 
 @contextmanager
 def leaving_by_signal(leave: Callable[[Left], None]) -> Iterator[None]:
-    """Inside, a signal that would end the process is a way of leaving instead, so that everything is put in order."""
+    """Inside, a signal that would end the process calls `leave` instead, so that the terminal is restored."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
@@ -33,7 +33,7 @@ def leaving_by_signal(leave: Callable[[Left], None]) -> Iterator[None]:
 
 
 def exit_code(exit: Exit) -> int:
-    """As a shell says it: 128 and the number for a signal."""
+    """As a shell gives it: 128 and the number for a signal."""
     if exit.signal is None:
         return exit.code or 0
     name, _, more = exit.signal.removeprefix("SIG").partition("+")

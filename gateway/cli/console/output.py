@@ -1,4 +1,4 @@
-"""How commands speak: results to stdout, everything else to stderr."""
+"""The output of commands: results to stdout, everything else to stderr."""
 
 import os
 import shlex
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def say(text: str = "") -> None:
-    """A line on stdout, in whatever letters that takes."""
+    """A line on stdout, in its encoding."""
     letters = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(letters, "replace").decode(letters) + "\n")
     sys.stdout.flush()
@@ -20,7 +20,7 @@ def complain(text: str) -> None:
 
 
 def agreed(question: str, verb: str) -> bool:
-    """Whether the person here says yes. Only a person can agree: without a terminal there is --yes."""
+    """True if the person here says yes. Only a person can agree: without a terminal there is --yes."""
     if not sys.stdin.isatty():
         complain(f"to {verb} without being asked, add --yes")
         return False
@@ -30,7 +30,7 @@ def agreed(question: str, verb: str) -> bool:
 
 
 def as_typed(*words: str) -> str:
-    """`holdfast WORDS`, as it has to be typed here: a fresh clone has it in `.venv/bin`, and not on the path."""
+    """`holdfast WORDS` as it has to be typed here: a fresh clone has it in `.venv/bin`, and not on the path."""
     program = Path(sys.argv[0])
     name = ["holdfast"]
     if program.name == "__main__.py":

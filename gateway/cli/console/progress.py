@@ -1,4 +1,4 @@
-"""How far something is: one line on stderr, drawn over and over. Where stderr is no terminal, nothing."""
+"""Progress in one line on stderr, drawn over and over. Nothing is drawn where stderr is no terminal."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ WIDTH = 30
 
 
 class Bar:
-    """`show` as often as you like; `clear` before anything else is said."""
+    """Call `show` as often as you like, and `clear` before any other output."""
 
     def __init__(self, what: str, *, counts_bytes: bool = False) -> None:
         self._what = what
@@ -18,7 +18,7 @@ class Bar:
         self._drawn_at = 0.0
 
     def show(self, done: int, of: int | None = None) -> None:
-        """`of` is how much it will be in all, if that is known."""
+        """`of` is the total, if it is known."""
         if self._shown and time.monotonic() - self._drawn_at >= DRAWN_SECONDS:
             self._drawn_at = time.monotonic()
             line = drawn(self._what, done, of, counts_bytes=self._counts_bytes)

@@ -1,23 +1,24 @@
-"""Questions to a terminal, taken out of old output. Pure.
+"""Removes questions to a terminal from old output. Pure.
 
 A program asks its terminal things (where is the cursor, which colours, what are you) by writing escape sequences, and
-the terminal types the answer. When old output is shown again, its questions were answered long ago: the answers of this
-terminal would be typed into whatever runs now. So they are left out of what is old, and stay in what is new.
+the terminal types the answer. When old output is shown again, its questions were answered long ago: this terminal's
+answers would be typed into the program that runs now. So they are removed from old output, and stay in new output.
 
 Output is cut anywhere, so an unfinished sequence waits until it can be judged. If new output goes on with it, the
 program is asking now: it passes. If part of it was on the screen already when old output goes on with it (a connection
 ended in the middle of a question), it cannot be taken back, so it is cancelled with CAN where it would have ended.
 
-`SEQUENCE` matches whole sequences and, at the end, an unfinished one; what is inside a title or an image is not looked
-at. In UTF-8, C1 controls are two bytes. An OSC ends with BEL, ST or any ESC; the other strings with ST or any ESC.
+`SEQUENCE` matches whole sequences and, at the end, an unfinished one; the content of a title or an image is not
+examined. In UTF-8, C1 controls are two bytes. An OSC ends with BEL, ST or any ESC; the other strings with ST or any
+ESC.
 """
 
 import re
 
-MAX_HELD = 4096  # bytes of an unfinished sequence; no question is as long, so what is longer passes
+MAX_HELD = 4096  # bytes of an unfinished sequence; a longer one is no question and passes
 CANCEL = b"\x18"
 
-# A control character inside a sequence does not end it, but for CAN, SUB and ESC.
+# A control character inside a sequence does not end it, except CAN, SUB and ESC.
 _CSI = rb"(?:(?<=\x1b)\[|(?<=\xc2)\x9b)"
 _OSC = rb"(?:(?<=\x1b)\]|(?<=\xc2)\x9d)"
 _DCS = rb"(?:(?<=\x1b)P|(?<=\xc2)\x90)"
@@ -63,14 +64,14 @@ ENQUIRY = b"\x05"  # some terminals answer it with their name
 
 
 class QueryFilter:
-    """Stands before one terminal, and sees every byte of output on its way there."""
+    """Stands before one terminal, and gets every byte of output on its way there."""
 
     def __init__(self) -> None:
         self._held = b""  # an unfinished sequence
         self._shown = 0  # so many bytes of it are on the terminal
 
     def old(self, data: bytes) -> bytes:
-        """What to write for output that was answered before."""
+        """The bytes to write for output that was answered before."""
         buffer, shown = self._held + data, self._shown
         self._held, self._shown = b"", 0
         written, at = [], shown
@@ -88,12 +89,12 @@ class QueryFilter:
         return b"".join(written).replace(ENQUIRY, b"")
 
     def new(self, data: bytes) -> bytes:
-        """What to write for output that is new: all of it, after whatever waited for its end."""
+        """The bytes to write for new output: all of it, after a sequence that waited for its end."""
         written = self._held[self._shown :] + data
         buffer = self._held + data
         self._held, self._shown = b"", 0
-        # Behind the last ESC there is no other: what is unfinished begins with it, or with the one before if the last
-        # one ends a string.
+        # After the last ESC there is no other: an unfinished sequence begins with it, or with the one before if the
+        # last one ends a string.
         begin = buffer.rfind(b"\x1b", 0, max(buffer.rfind(b"\x1b"), 0))
         for found in SEQUENCE.finditer(buffer, max(begin, 0)):
             if found.lastgroup == "unfinished":
@@ -101,16 +102,18 @@ class QueryFilter:
         return written
 
     def forget(self) -> bytes:
-        """The terminal is about to be cleared: what to write first, so that nothing is left unfinished there."""
+        """The terminal is about to be cleared: the bytes to write first, so that no sequence is left unfinished
+        there."""
         shown, self._held, self._shown = self._shown, b"", 0
         return CANCEL if shown else b""
 
     def _hold(self, sequence: bytes, shown: int) -> bytes:
-        """Wait for the end of `sequence`; what of it must be written now, which is all if it is too long to wait."""
+        """Wait for the end of `sequence`; return the bytes of it that must be written now, which are all if it is too
+        long to wait for."""
         if len(sequence) <= MAX_HELD:
             self._held, self._shown = sequence, shown
             return b""
-        # The beginning of one that asks nothing stands for it until its end.
+        # The beginning of a sequence that asks nothing stands for it until its end.
         last = sequence[-1:] if sequence[-1:] in (b"\x1b", b"\xc2") else b""
         self._held = sequence[:2] + b"0;" + last
         self._shown = len(self._held)

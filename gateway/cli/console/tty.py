@@ -1,4 +1,4 @@
-"""The person's own terminal: raw while a program elsewhere has it, and given back as it was, whatever happens."""
+"""The person's own terminal: raw while a remote program uses it, and restored in every case."""
 
 import asyncio
 import os
@@ -21,7 +21,8 @@ def is_terminal() -> bool:
 
 
 class Tty:
-    """stdin and stdout, both a terminal. A context manager: raw inside; leaving it undoes what programs left behind."""
+    """stdin and stdout, both a terminal. A context manager: raw inside; leaving it undoes the modes that programs
+    set."""
 
     def __init__(self) -> None:
         self._typing, self._showing = sys.stdin.fileno(), sys.stdout.fileno()
@@ -46,7 +47,7 @@ class Tty:
             return
 
     def take(self) -> None:
-        """Make it raw; again after the process was stopped and continued."""
+        """Make the terminal raw; again after the process was stopped and continued."""
         tty.setraw(self._typing, termios.TCSANOW)
 
     @property
@@ -58,7 +59,7 @@ class Tty:
         return Size(min(cols or 80, MAX_SIDE), min(rows or 24, MAX_SIDE))  # some terminals do not know: 0
 
     async def read(self, deadline: float | None) -> bytes | None:
-        """What is typed; b"" when the terminal has gone, None if nothing is typed until `deadline`."""
+        """The person's keys; b"" when the terminal has gone, None if no key comes until `deadline`."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(self._typing, readable.set)
@@ -75,6 +76,6 @@ class Tty:
             return b""
 
     async def write(self, data: bytes) -> None:
-        """Raises OSError when the terminal has gone."""
+        """Write to the terminal. Raises OSError when it has gone."""
         self.modes.wrote(data)
         await self._writer.write(data)
