@@ -1,7 +1,7 @@
-"""The composition root: the only module that names adapters. Settings go in, a house that can be served comes out.
+"""The composition root: the only module that names adapters. It turns settings into a House, ready to be served.
 
 Constructors do no I/O. The lifespan opens store, queue and sessions (with their sandboxes) in that order, and closes
-them in reverse. Whatever stops the house from opening is kept in `House.problem`, in words for the operator.
+them in reverse. An error that keeps the gateway from opening is kept in `House.problem`, in words for the operator.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ LETTERS_FIRST, LETTERS_EVERY = 1.0, 60.0
 COUNT_FIRST, COUNT_EVERY = 0.0, 600.0
 COLLECT_FIRST, COLLECT_EVERY = 600.0, 6 * 3600.0
 FILES_EVERY = ROOM_EVERY = 1.0
-INSTALLATION_SECONDS = 5.0  # nobody waits longer for a store that is away
+INSTALLATION_SECONDS = 5.0  # the longest wait for a store that is away
 PROVIDERS_EVERY = 10.0
 VAULT_EVERY = 60.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
@@ -125,11 +125,11 @@ PROVIDERS_GONE = "HOLDFAST_GONE_PROVIDERS: sandboxes at these providers count as
 
 @runtime_checkable
 class Follows(Protocol):
-    """A store with a first stage here: what is accepted is to follow to where it is kept."""
+    """A store with a first stage here: accepted records follow to their final place."""
 
     @property
     def failing(self) -> str | None:
-        """Why nothing gets there at the moment."""
+        """The reason why records do not get there at the moment; None if they do."""
         ...
 
     def stats(self) -> dict[str, float]: ...
@@ -141,16 +141,16 @@ class OnDisk(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether a write found no room, and `try_room` has found none since."""
+        """True if a write found no room, and `try_room` has found none since."""
         ...
 
     async def try_room(self) -> None:
-        """Raises StoreUnavailable."""
+        """Try to write again. Raises StoreUnavailable."""
         ...
 
 
 def make_store(settings: Settings, secrets: Secrets, on_death: Callable[[BaseException], None]) -> MessageStore:
-    """The store the settings ask for, with a first stage in the data directory where it is elsewhere."""
+    """The store that the settings ask for, with a first stage in the data directory where it is elsewhere."""
     if settings.store.kind == "postgresql":
         from persistence.spool.spool import Spool
         from persistence.spool.store import SpooledStore
@@ -168,7 +168,7 @@ def make_store(settings: Settings, secrets: Secrets, on_death: Callable[[BaseExc
 
 
 def make_database(settings: Settings) -> MessageStore:
-    """What has a schema to migrate: the database itself; for an HTTP sink, its index."""
+    """The store that has a schema to migrate: the database itself; for an HTTP sink, its index."""
     if settings.store.kind == "postgresql":
         from persistence.postgres.store import PostgresStore
 
@@ -306,7 +306,7 @@ def make_keys(settings: Settings, secrets: Secrets) -> KeySource:
 
 
 def make_recordings(settings: Settings) -> RecordingFiles | None:
-    """Where sessions are recorded, if they are. Raises SettingsError."""
+    """The recordings of sessions, if they are wanted. Raises SettingsError."""
     if settings.record_sessions is None:
         return None
     try:
@@ -317,15 +317,15 @@ def make_recordings(settings: Settings) -> RecordingFiles | None:
 
 
 class House:
-    """Everything of one gateway process, wired. Serve `app` behind `door`; `drain` once before the end."""
+    """All parts of one gateway process, wired. Serve `app` behind `door`; call `drain` once before the end."""
 
     def __init__(self, settings: Settings, secrets: Secrets, fleet: Fleet | None = None, page: Path = BUILT) -> None:
         self._settings = settings
         self._page_directory = page
-        self.address = f"http://{settings.host}:{settings.port}"  # what the page says; the launcher knows better
+        self.address = f"http://{settings.host}:{settings.port}"  # shown by the page until the launcher sets it
         self.problem: str | None = None
         self.no_room = False  # the problem is a full disk: it may be tried again
-        self.mend_lock: Callable[[], bool] = lambda: False  # the launcher's, who has the lock
+        self.mend_lock: Callable[[], bool] = lambda: False  # set by the launcher, which has the lock
         self._files = FileIdentity(())
         self.metrics = Metrics()
         self.door = FrontDoor(settings, refused=self.metrics.refused)
@@ -447,7 +447,7 @@ class House:
         return self._page.page is not None
 
     def unready(self) -> list[str]:
-        """Why no work should be sent here; empty when all is well."""
+        """The reasons not to send work here; empty when all is well."""
         reasons = []
         if self.door.draining or self.sessions.drain.draining:
             reasons.append("draining")
@@ -460,7 +460,7 @@ class House:
         return reasons
 
     def degraded(self) -> list[str]:
-        """What is wrong although messages are taken."""
+        """The faults during which messages are still taken."""
         return ["store_behind"] if self._store_fails() else []
 
     def _store_fails(self) -> bool:
@@ -482,7 +482,7 @@ class House:
         return chores
 
     async def _check_files(self) -> None:
-        """What is written to files that nobody can open any more is lost: end before more is acknowledged."""
+        """Writes to files that were moved or removed are lost: end before more of them are acknowledged."""
         if (moved := self._files.moved()) is not None:
             self.problem = (
                 f"{moved} {REPLACED}. If there was room, all that was stored is in a file named .rescued-<time> beside "
@@ -499,7 +499,7 @@ class House:
             log.debug("house.lock_not_mended", cause=str(error))
 
     async def _look_for_room(self) -> None:
-        """Nobody may be sending work here any more that would find it."""
+        """Test the disk here: a full gateway may get no messages that would find the room."""
         if isinstance(self.store, OnDisk) and self.store.full:
             await self.store.try_room()
 
@@ -517,7 +517,7 @@ class House:
             log.warning("dead_letters.kept", letters=self._letters, look="holdfast dead-letters list")
 
     async def drain(self) -> None:
-        """Let readers go, then let every session finish what it owes."""
+        """End the readers' streams, then let every session finish its open work."""
         self.hearing.leave()
         await self.sessions.drain.run()
 
@@ -563,14 +563,14 @@ class House:
             yield
 
     async def _read_page(self) -> None:
-        """A page that cannot be served is no reason not to open: sessions do not depend on it."""
+        """A page that cannot be served must not prevent a start: sessions do not depend on it."""
         try:
             self._page.page = await asyncio.to_thread(read_page, self._page_directory)
         except BadPage as error:
             log.warning("page.unreadable", cause=str(error))
 
     async def _check_objects(self) -> None:
-        """A store that breaks its promises is refused; one that does not answer yet is no reason not to open."""
+        """A store that breaks its promises is refused; one that does not answer yet must not prevent a start."""
         try:
             await check_objects(self.objects, self._settings, lambda text: log.warning("objects.unchecked", text=text))
         except ObjectsUnavailable as error:
@@ -597,7 +597,8 @@ class House:
         self._files = FileIdentity((self._settings.data_dir, *database_files(database)))
 
     def _watch(self) -> None:
-        """Every queue's depth, and how many are here, read when somebody looks."""
+        """Declare the gauges, which are read at each scrape: every queue's depth, and the number of sessions and
+        viewers."""
         providers = self.sessions.providers
         names = [fleet.name for fleet in self.fleets]
         for name in names:
@@ -632,8 +633,8 @@ class House:
 
 
 def build_house(settings: Settings, secrets: Secrets, *, fleet: Fleet | None = None, page: Path = BUILT) -> House:
-    """Wire a gateway, with a `fleet` and a directory of the built `page` of the caller's own if they are given.
-    Raises SettingsError; everything else that can go wrong goes wrong in the lifespan.
+    """Wire a gateway, with a `fleet` and a directory of the built `page` of the caller's own if they are given. Raises
+    SettingsError; every other error comes from the lifespan.
     """
     REDACTOR.add(secrets.jwt_secret, secrets.api_token, secrets.internal_token, secrets.relay_secret)
     REDACTOR.add(secrets.vault_key, *secrets.old_vault_keys)

@@ -1,1 +1,1 @@
-"""Who may come in: tokens, tickets, and the policy in front of every route."""
+"""Authentication: tokens, tickets, and the policy in front of every route."""

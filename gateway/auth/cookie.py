@@ -7,13 +7,13 @@ it never goes over a plain line. There is no `Domain`: it goes back to this very
 import re
 
 COOKIE = "session"
-LONGEST = 4000  # browsers drop a cookie beyond 4,096 bytes, name included, without a word
-# Whatever a signature's decoder lets pass: `;` or a line break would write more into the header than a token.
+LONGEST = 4000  # browsers silently drop a cookie beyond 4,096 bytes, name included
+# Stricter than a signature's decoder: `;` or a line break would write more into the header than a token.
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 
 
 def can_be_kept(token: str) -> bool:
-    """Whether it has the letters of a JWT and no others."""
+    """True if the token has the characters of a JWT only."""
     return _TOKEN.fullmatch(token) is not None
 
 

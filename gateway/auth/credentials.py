@@ -1,9 +1,9 @@
-"""What a request shows to be let in. Pure: finds credentials, believes none.
+"""The credentials of a request. Pure: finds them, checks none.
 
-Where several are shown, one decides and the others are not looked at, so a bad one is never rescued by a good one:
-first the services' own headers, then `Authorization`, then `Sec-WebSocket-Protocol` (`token.<JWT>`), then `ticket` and
-`token` of the query, and last the `session` cookie, which a browser adds without anybody's intent.
-The same kind shown twice is refused: two readers could disagree on which one counts.
+Where a request shows several, one decides and the others are ignored, so a good one never rescues a bad one: first the
+services' own headers, then `Authorization`, then `Sec-WebSocket-Protocol` (`token.<JWT>`), then `ticket` and `token` of
+the query, and last the `session` cookie, which a browser adds without its user's intent. The same kind shown twice is
+refused: two readers could disagree on which one counts.
 """
 
 from collections.abc import Iterable, MutableMapping
@@ -27,7 +27,7 @@ class ShownCredential:
 def find_credential(
     scope: MutableMapping[str, Any], query: list[tuple[str, str]], *, query_tokens: bool
 ) -> ShownCredential | None:
-    """The one credential that decides, or None. Raises ApiError for one that is shown twice or cannot be read."""
+    """The one credential that decides, or None. Raises ApiError for one that is shown twice or is malformed."""
     headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
     shown: dict[bytes, list[str]] = {}
     for name, value in headers:
@@ -55,7 +55,7 @@ def find_credential(
 
 
 def session_cookie(scope: MutableMapping[str, Any]) -> str | None:
-    """The `session` cookie, if there is exactly one: for routes that ask for nobody, and would know who it is."""
+    """The `session` cookie, if there is exactly one: for routes that need no credentials but use them if present."""
     shown = [value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"]
     found = list(_session_cookies(shown))
     return found[0] if len(found) == 1 else None
@@ -69,7 +69,7 @@ def read_query(scope: MutableMapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def offered_protocols(scope: MutableMapping[str, Any]) -> list[str]:
-    """The sub-protocols a client offers, without its token: what may be answered."""
+    """The sub-protocols that a client offers, without its token: those that the answer may choose from."""
     return [protocol for protocol in scope["subprotocols"] if not protocol.startswith(TOKEN_PROTOCOL)]
 
 

@@ -1,4 +1,4 @@
-"""From a credential to a Principal: one place where secrets, tokens and tickets are checked."""
+"""From a credential to a Principal: the one place where secrets, tokens and tickets are checked."""
 
 import hashlib
 import hmac
@@ -26,7 +26,7 @@ class Accept(Flag):
 
 
 class Identity:
-    """Knows every secret of the gateway, as digests: comparing takes the same time whatever is shown."""
+    """Knows every secret of the gateway, as digests: a comparison takes the same time for every input."""
 
     def __init__(
         self,
@@ -46,7 +46,8 @@ class Identity:
     async def identify(
         self, shown: ShownCredential | None, accept: Accept, *, session_id: str | None, origin: str | None
     ) -> Principal:
-        """Who shows this. Raises ApiError 401 (400 for what is no credential at all) unless `accept` lets them in."""
+        """The principal of these credentials. Raises ApiError 401 (400 for a malformed credential) unless `accept`
+        admits it."""
         if shown is None:
             raise ApiError(401, "no_credentials", "credentials are needed here")
         digest = _digest(shown.value)

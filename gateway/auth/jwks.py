@@ -1,7 +1,7 @@
-"""Keys of somebody else's identity provider, by JWKS. `parse_keys` and `Refetch` are pure; `KeySet` fetches.
+"""The keys of an external identity provider, by JWKS. `parse_keys` and `Refetch` are pure; `KeySet` fetches.
 
 A `kid` is only a name to look up. Unknown names cause at most one fetch a minute, however many tokens carry them, and a
-fetch that fails or brings nonsense leaves the keys as they are.
+fetch that fails or returns an invalid set leaves the keys as they are.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ class BadKeySet(Exception):
 
 
 def parse_keys(document: bytes) -> dict[str | None, VerifyKey]:
-    """The usable keys by `kid`. Keys for other purposes are passed over; what could confuse refuses the whole set."""
+    """The usable keys by `kid`. Keys for other purposes are skipped; an ambiguous or dangerous one refuses the whole
+    set."""
     try:
         keys = orjson.loads(document)["keys"]
     except (ValueError, TypeError, KeyError):
@@ -67,7 +68,7 @@ def _read_key(key: dict[str, Any]) -> VerifyKey | None:
 
 
 class KeySet:
-    """A JWKS address and what was last read from it. Needs no closing: each fetch has its own connection."""
+    """A JWKS address and the keys last read from it. Needs no closing: each fetch has its own connection."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -92,7 +93,7 @@ class KeySet:
         return self._keys.get(key_id)
 
     async def _refresh(self) -> None:
-        async with self._fetching:  # whoever waited here finds the minute already used
+        async with self._fetching:  # a caller that waited here finds the minute's fetch used
             now = asyncio.get_running_loop().time()
             if now - self._asked_at < FETCH_EVERY:
                 return

@@ -1,7 +1,7 @@
-"""One-time links, by which people sign in to the page. Pure: the time is an argument.
+"""One-time links, with which people sign in to the page. Pure: the time is an argument.
 
 A link carries a code of 160 random bits that is good once, for ten minutes, for the person it was made for. Only its
-digest is kept, and only in memory: what is read from a dump or a backup signs nobody in, and a restart ends every link.
+digest is kept, and only in memory: a dump or a backup signs no one in, and a restart ends every link.
 """
 
 import hashlib
@@ -15,24 +15,24 @@ _MOST_PER_USER = 100
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whom a link signs in."""
+    """The person whom a link signs in."""
 
     user_id: str
     email: str
 
 
 class Links:
-    """The links that are out. At most 10,000, and 100 per user: one more has to wait for the oldest to end."""
+    """The unused links. At most 10,000, and 100 per user: above that, a new one has to wait for the oldest to end."""
 
     def __init__(self) -> None:
-        self._out: dict[bytes, tuple[Person, float]] = {}  # with its end; in the order of their making, thus of the end
+        self._out: dict[bytes, tuple[Person, float]] = {}  # with its end; in the order of creation, thus of the end
         self._per_user: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._out)
 
     def issue(self, person: Person, *, now: float) -> str | None:
-        """A new code, or None if too many are out."""
+        """A new code, or None if too many are unused."""
         self._forget_ended(now)
         if len(self._out) >= _MOST or self._per_user.get(person.user_id, 0) >= _MOST_PER_USER:
             return None
@@ -42,7 +42,7 @@ class Links:
         return code
 
     def redeem(self, code: str, *, now: float) -> Person | None:
-        """Whom it was made for, and use it up; None if it is unknown, used or over."""
+        """Use the code up and return its person; None if it is unknown, used or expired."""
         self._forget_ended(now)
         digest = _digest(code)
         return self._drop(digest) if digest in self._out else None

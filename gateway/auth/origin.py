@@ -1,4 +1,4 @@
-"""Which pages may speak to the gateway: those whose Origin is on the list, letter for letter. Pure."""
+"""Checks which pages may talk to the gateway: those whose Origin is on the list, letter for letter. Pure."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -37,10 +37,10 @@ def origin_of(scope: MutableMapping[str, Any]) -> str | None:
 
 
 def check_origin(origins: Origins, origin: str | None, scope: MutableMapping[str, Any], *, cookie: bool) -> None:
-    """Raise ApiError unless this page may do this.
+    """Raise ApiError unless this page may make this request.
 
     Every upgrade of a page needs an allowed Origin. Programs send none, which is fine with any credential but the
-    cookie: a browser attaches that one by itself, so with it upgrades and writes need an Origin that tells who began.
+    cookie: a browser attaches that one by itself, so with it upgrades and writes need an Origin that names the page.
     """
     upgrade = scope["type"] == "websocket"
     writes = not upgrade and scope["method"] not in ("GET", "HEAD", "OPTIONS")

@@ -1,8 +1,9 @@
-"""Who may use which route: each HTTP and WebSocket route carries its policy, which is applied before the route runs.
+"""The access policy of routes: each HTTP and WebSocket route carries its policy, which is applied before the route
+runs.
 
-A route without a policy is not served, and a test fails for it. The decision rests on `scope["path"]` matched
-against the app's own routes, never on a URL put together from headers a client wrote. Whether a session belongs to
-whoever asks is the route's question; here a user only gets so far as to be one.
+A route without a policy is not served, and a test fails for it. The decision rests on `scope["path"]` matched against
+the app's own routes, never on a URL put together from headers of a client. The route itself checks whether a session
+belongs to the caller; the policy only decides that a user may ask.
 """
 
 import re
@@ -29,15 +30,15 @@ from persistence.errors import StoreUnavailable
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 _HIDDEN_SEPARATOR = re.compile(rb"%2f|%5c|%00|\\", re.IGNORECASE)
-_ENDED_SHARES = 10_000  # remembered; beyond, the one found first is forgotten, and found again by its next request
+_ENDED_SHARES = 10_000  # remembered; above, the one found first is forgotten, and found again by its next request
 _PREFLIGHT_HEADERS = b"authorization, content-type, last-event-id"
 
 
 @dataclass(frozen=True, slots=True)
 class RoutePolicy:
-    """Who may use a route. `session_in` names the path or query parameter that holds a session id. `shared`: a share of
-    that session is enough. `from_page`: only pages of an allowed Origin, and without credentials; for routes that
-    change a browser's cookie."""
+    """The access that a route allows. `session_in` names the path or query parameter that holds a session id. `shared`:
+    a share of that session is enough. `from_page`: only pages of an allowed Origin, and without credentials; for routes
+    that change a browser's cookie."""
 
     accept: Accept
     session_in: str | None = None
@@ -70,7 +71,7 @@ def unprotected(routes: Sequence[BaseRoute]) -> list[str]:
 
 
 def policy_of(route: BaseRoute) -> RoutePolicy | None:
-    """What a declared route carries with it. Any other has none, and is not served."""
+    """The policy of a declared route. Any other route has none, and is not served."""
     found = getattr(route, "policy", None)
     return found if isinstance(found, RoutePolicy) else None
 
@@ -80,7 +81,7 @@ def _methods(route: Route) -> set[str]:
 
 
 async def nobody_is_let_in(_: Principal) -> None:
-    """What shares open where nobody knows of any. Raises ApiError."""
+    """The check of shares where none exist: refuses all. Raises ApiError."""
     raise ApiError(401, "share_ended", SHARE_ENDED)
 
 
@@ -143,7 +144,7 @@ class PolicyMiddleware:
             await self._app(scope, receive, send)
 
     def _find(self, scope: Scope) -> tuple[RoutePolicy, dict[str, str]]:
-        """The policy of the route that will serve this. Raises ApiError 404, 405 or 426."""
+        """The policy of the route that will serve this request. Raises ApiError 404, 405 or 426."""
         path: str = scope["path"]
         if _HIDDEN_SEPARATOR.search(scope["raw_path"]) or any(part in (".", "..") for part in path.split("/")):
             raise ApiError(400, "bad_path", "the path cannot be read")
@@ -189,7 +190,7 @@ class PolicyMiddleware:
         return principal
 
     async def _check_share(self, principal: Principal) -> None:
-        """On every route and socket, by token or ticket: a share that was taken back opens nothing."""
+        """Applied on every route and socket, to tokens and tickets: a share that was taken back opens nothing."""
         share = (principal.session_id, principal.share)
         try:
             await self._let_in(principal)
@@ -203,8 +204,9 @@ class PolicyMiddleware:
         self._ended_shares.pop(share, None)
 
     def _count(self, principal: Principal) -> None:
-        """Every request of a user, upgrades included, is one of so many a second. Services' are not counted. All shares
-        of a user that were found to have ended have one budget together, so that they take nothing from other guests.
+        """Every request of a user, upgrades included, counts against a rate per second. Services' are not counted. All
+        shares of a user that were found to have ended have one budget together, so that they take nothing from other
+        guests.
         """
         if self._requests is None or principal.kind != "user":
             return
@@ -278,7 +280,7 @@ def _nothing_here() -> ApiError:
 
 
 def _check_scope(principal: Principal, policy: RoutePolicy, session_id: str | None) -> None:
-    """Who was let in to one session knows of no other, and does nothing there but look."""
+    """A caller admitted to one session may not use any other, and may only read."""
     if principal.session_id and not policy.shared:
         raise ApiError(403, "read_only", "this token is for looking at one session")
     if principal.session_id and session_id not in (None, principal.session_id):

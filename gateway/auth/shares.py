@@ -1,9 +1,8 @@
-"""Which shares of a session are live. Pure: time and stamps are arguments.
+"""The live shares of a session. Pure: time and stamps are arguments.
 
 A share is numbered, and no number is given twice. Its token carries the number and a random stamp; it opens the session
-while the session lists both. So a share ends when it is taken back and when its session ends: a session of the same id
-that is made later begins to count anew, and knows none of the old stamps. Members that a newer version has stored are
-kept.
+while the session lists both. So a share ends when it is taken back and when its session ends: a later session of the
+same id counts from the beginning, and has none of the old stamps. Members that a newer version has stored are kept.
 """
 
 from dataclasses import dataclass, replace
@@ -11,13 +10,13 @@ from typing import Any
 
 from gateway.protocol.stored_members import Unknown, arguments
 
-MOST = 100  # live ones; each is at most some 400 bytes of what the session keeps
+MOST = 100  # live ones; each takes at most some 400 bytes of the stored session
 LONGEST_LABEL = 64  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class ShareKey:
-    """What a token shows."""
+    """The share's number and stamp in a token."""
 
     number: int
     stamp: str
@@ -40,11 +39,11 @@ class Share:
 @dataclass(frozen=True, slots=True)
 class Shares:
     made: int = 0  # how many there were in all: the newest number
-    listed: tuple[Share, ...] = ()  # by number; those that have expired stay until another is made
+    listed: tuple[Share, ...] = ()  # by number; expired ones stay until another is made
     _unknown: Unknown = None
 
     def add(self, stamp: str, label: str, *, now: float, expires_at: float) -> "Shares | None":
-        """With one more, the last of `listed`. None if so many are live already."""
+        """Add one, as the last of `listed`. None if MOST are live already."""
         live = self.live(now)
         if len(live) >= MOST:
             return None
@@ -58,18 +57,18 @@ class Shares:
         return next((share for share in self.listed if share.number == number), None)
 
     def opens(self, key: ShareKey) -> bool:
-        """Whether it is listed. That it has not expired is the token's own claim."""
+        """True if the share is listed. The token itself carries the time when it expires."""
         return any(share.key == key for share in self.listed)
 
     def without(self, number: int) -> "Shares":
         return replace(self, listed=tuple(share for share in self.listed if share.number != number))
 
     def ended(self) -> "Shares":
-        """None is left; the next one gets the next number."""
+        """End all; the next one gets the next number."""
         return replace(self, listed=())
 
     @classmethod
     def read(cls, members: dict[str, Any]) -> "Shares":
-        """As it was written into the session's spec."""
+        """Read the form stored in the session's spec."""
         listed = tuple(Share(**arguments(Share, each)) for each in members["listed"])
         return cls(**arguments(cls, {**members, "listed": listed}))

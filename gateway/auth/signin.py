@@ -1,4 +1,4 @@
-"""How people come to a token: links are made and opened here, and what they and the page are given is signed here."""
+"""Sign-in: makes and opens links, and signs the tokens for people and for the page."""
 
 import math
 import time
@@ -22,7 +22,7 @@ class Signed:
 
 
 class SignIn:
-    """Without a `secret`, where tokens are others' to sign (JWKS), it makes no link and signs nothing."""
+    """Without a `secret` (tokens come from another issuer, by JWKS) it makes no link and signs nothing."""
 
     def __init__(
         self,
@@ -43,21 +43,21 @@ class SignIn:
         return self._secret is not None
 
     def link(self, person: Person, origin: str) -> tuple[str, float]:
-        """An address below `origin` that signs this person in, once, and when it ends. Raises ApiError."""
-        self._for_browser(person)  # what could not be signed later is refused now
+        """An address below `origin` that signs this person in, once, and the time when it expires. Raises ApiError."""
+        self._for_browser(person)  # refuses now a person whose token could not be signed later
         code = self.links.issue(person, now=self._monotonic())
         if code is None:
             raise ApiError(429, "too_many_links", "too many unused links; use one, or wait until one is over")
         return f"{origin}/signin?link={code}", self._utcnow() + LINK_SECONDS
 
     def open(self, code: str) -> Signed | None:
-        """What the link's person is signed in with; None if the link is unknown, used or over."""
+        """The token for the link's person; None if the link is unknown, used or expired."""
         person = self.links.redeem(code, now=self._monotonic())
         return None if person is None else self._for_browser(person)
 
     def short(self, person: Person, until: float) -> Signed:
-        """A token for ten minutes, and never longer than `until`: one that is bought with it lives no longer than it
-        does, so whoever found one cannot renew it for ever. Raises ApiError."""
+        """A token for ten minutes, and never longer than `until`: a token made with another one ends no later than that
+        one, so a stolen token cannot be renewed for ever. Raises ApiError."""
         now = math.floor(self._utcnow())
         seconds = min(TOKEN_SECONDS, math.floor(min(until, now + TOKEN_SECONDS)) - now)
         if seconds <= 0:

@@ -1,7 +1,7 @@
 """One-time tickets: a credential for a WebSocket URL that is worthless in a log. Pure: the time is an argument.
 
 A ticket lives 30 s, is good for one attempt, and only for the user, session and Origin it was made for. Only its digest
-is kept, so that what is read from memory or a crash dump opens nothing.
+is kept, so that memory or a crash dump opens nothing.
 """
 
 import hashlib
@@ -24,17 +24,17 @@ class _Ticket:
 
 
 class Tickets:
-    """The tickets that are out. At most 10,000, and 100 per user: a user beyond that waits for the oldest to end."""
+    """The unused tickets. At most 10,000, and 100 per user: a user beyond that waits for the oldest to end."""
 
     def __init__(self) -> None:
-        self._out: dict[bytes, _Ticket] = {}  # in the order of their end, which is the order of their making
+        self._out: dict[bytes, _Ticket] = {}  # in the order of their end, which is the order of their creation
         self._per_user: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._out)
 
     def issue(self, principal: Principal, session_id: str, origin: str | None, *, now: float) -> str | None:
-        """A new ticket, or None if too many are out."""
+        """A new ticket, or None if too many are unused."""
         self._forget_ended(now)
         if len(self._out) >= _MOST or self._per_user.get(principal.counted_as, 0) >= _MOST_PER_USER:
             return None
@@ -44,7 +44,8 @@ class Tickets:
         return text
 
     def redeem(self, text: str, session_id: str, origin: str | None, *, now: float) -> Principal | None:
-        """Whom the ticket was made for, and use it up; None if it is unknown, over, used, or meant for elsewhere."""
+        """Use the ticket up and return its principal; None if it is unknown, expired, used, or made for another session
+        or Origin."""
         ticket = self._out.get(_digest(text))
         if ticket is None:
             return None

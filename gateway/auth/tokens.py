@@ -1,6 +1,6 @@
-"""JWTs: who is it? Verified before anything in them is believed; one algorithm per key, fixed by the key.
+"""JWTs: verified before any claim in them is believed; one algorithm per key, fixed by the key.
 
-The signature is PyJWT's work. What the claims must say is decided here, in `principal_of`, which is pure.
+PyJWT checks the signature. `principal_of`, which is pure, checks the claims.
 """
 
 import math
@@ -30,7 +30,7 @@ SHARE_UNNUMBERED = "this share is an older version's, which could not be taken b
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The caller of a request. Only a `user` has an id, an email and an end; `via` is the kind of credential. One with
-    a `session_id` may use that session only, and one whose `role` is `view` may only look."""
+    a `session_id` may use that session only, and one whose `role` is `view` may only read."""
 
     kind: Kind
     user_id: str = ""
@@ -39,17 +39,18 @@ class Principal:
     via: str = ""
     session_id: str = ""
     role: Role = "drive"
-    share: ShareKey | None = None  # by which it was let in
+    share: ShareKey | None = None  # the share by which it was admitted
 
     @property
     def counted_as(self) -> str:
-        """Whose connections and tickets its own are counted with: those it lets in do not lock the owner out."""
+        """The name under which its connections and tickets are counted: a user's guests count separately, so that they
+        do not lock the owner out."""
         return f"{self.session_id} of {self.user_id}" if self.session_id else self.user_id
 
     @property
     def spends_as(self) -> str:
-        """Whose part of the loop's time, memory and requests it takes: all that one user lets in share one, however
-        many sessions they are let in to, beside the user's own."""
+        """The name under which its time, memory and requests are counted: all guests of one user share one budget, in
+        however many sessions, beside the user's own."""
         return f"guests of {self.user_id}" if self.session_id else self.user_id
 
 
@@ -76,7 +77,7 @@ class KeySource(Protocol):
 
 
 class SharedSecret:
-    """The one HS256 key of a gateway that signs its own tokens. What `kid` says does not matter."""
+    """The one HS256 key of a gateway that signs its own tokens. `kid` is ignored."""
 
     def __init__(self, secret: SecretStr) -> None:
         key = secret.get_secret_value().encode()
@@ -137,7 +138,7 @@ class TokenVerifier:
 def principal_of(
     claims: Any, now: float, *, issuer: str | None = None, audience: str | None = None, via: str = ""
 ) -> Principal:
-    """Whom verified claims speak of. Raises TokenError unless they are complete, current and meant for us."""
+    """The principal of verified claims. Raises TokenError unless they are complete, current and meant for us."""
     if not isinstance(claims, dict):
         raise TokenError("token_invalid", "the token has no claims")
     expires_at = _moment(claims, "exp")
@@ -160,7 +161,7 @@ def principal_of(
 
 
 def _scope(claims: dict[str, Any]) -> tuple[str, Role, ShareKey | None]:
-    """What the token is for. A scope that cannot be read is not a wider one."""
+    """The scope of the token. A malformed scope is refused, never treated as a wider one."""
     scope = claims.get(SCOPE)
     if scope is None:
         return "", "drive", None
@@ -207,7 +208,7 @@ def mint(
     share: tuple[str, ShareKey] | None = None,
 ) -> str:
     """A token for `user_id`, signed with the shared secret, as this gateway accepts it. With `share` it opens only that
-    session, only for looking, and while that share is listed. Raises TokenError."""
+    session, read-only, and only while that share is listed. Raises TokenError."""
     begin = math.floor(time.time() if now is None else now)
     claims: dict[str, Any] = {"userId": user_id, "email": email, "iat": begin, "exp": math.ceil(begin + ttl)}
     claims |= {"iss": issuer} if issuer else {}

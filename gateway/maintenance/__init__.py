@@ -1,1 +1,1 @@
-"""What runs now and then: retention, garbage collection, counts."""
+"""Periodic work: retention, garbage collection, counts."""

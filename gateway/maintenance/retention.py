@@ -1,8 +1,8 @@
-"""How long conversations are kept: old records go, by age and by count, and never one that somebody still waits for.
+"""Retention of conversations: removes old records, by age and by count, and never one that is still needed.
 
 The store removes a session's oldest records up to the first that must stay, and never one that awaits delivery or an
-answer to its question. What it cannot know is which delivered messages the agent has not answered yet: a restarted
-gateway must find them, so nothing at or after the oldest of them goes. A seq is never given again.
+answer to its question. The store cannot know which delivered messages the agent has not answered yet: a restarted
+gateway must find them, so no record at or after the oldest of them is removed. A seq is never given again.
 """
 
 import asyncio
@@ -24,13 +24,14 @@ log = structlog.get_logger()
 SESSIONS_AT_ONCE = 100
 TRIMMED_AT_ONCE = 1000
 LOOKED_AT_ONCE = 16  # a record may have 1 MiB
-PAUSE_SECONDS = 0.05  # between two steps: whoever has something to store comes first
+PAUSE_SECONDS = 0.05  # between two steps: other writes go first
 OWED = (Status.STORED, Status.DELIVERED)
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What may go: records older than `age` seconds, and all but the newest `count` of a session. None: no bound."""
+    """The records that may go: those older than `age` seconds, and all but the newest `count` of a session. None: no
+    bound."""
 
     age: float | None
     count: int | None
@@ -39,7 +40,7 @@ class RetentionPolicy:
         return self.age is not None or self.count is not None
 
     def concerns(self, session: Session, now: float) -> bool:
-        """Whether the session can have anything to lose. The store then decides record by record."""
+        """True if the session may have records to remove. The store then decides record by record."""
         kept = session.last_seq - session.first_seq + 1
         too_many = self.count is not None and kept > self.count
         return kept > 0 and (too_many or (self.age is not None and session.created_at < now - self.age))
@@ -56,7 +57,8 @@ def first_owed(records: Sequence[Record]) -> int | None:
 
 
 def _is_message(record: Record) -> bool:
-    """Also one that the store refused: if it had reached the agent by then, its marker waits for the answer."""
+    """True also for a message that the store refused: if it had reached the agent by then, its marker waits for the
+    answer."""
     if record.type != Status.REJECTED:
         return record.type == "message"
     return bool(orjson.loads(record.payload)["metadata"]["type"] == "message")
@@ -71,14 +73,14 @@ class Retention:
         told: Callable[[int], None] = lambda _: None,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
-        """`told` hears how many records each step removed."""
+        """`told` is called with the number of records that each step removed."""
         self._store = store
         self._policy = policy
         self._told = told
         self._utcnow = utcnow
 
     async def run(self) -> None:
-        """Walk all sessions once. Raises StoreUnavailable: what is left is for the next time."""
+        """Walk all sessions once. Raises StoreUnavailable: the rest waits for the next run."""
         now = self._utcnow()
         looked, sessions, records = 0, 0, 0
         try:
@@ -108,7 +110,7 @@ class Retention:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _first_needed(self, session: Session) -> int:
-        """What is stored after the look is beyond the session's last seq, and so is not in question."""
+        """Records stored after the look are beyond the session's last seq, and so are not affected."""
         return min([await self._first_owed(session, type) for type in ("message", Status.REJECTED)])
 
     async def _first_owed(self, session: Session, type: str) -> int:

@@ -1,4 +1,4 @@
-"""Work the house does for itself now and then: one task each, with a name. One that dies ends the gateway in order."""
+"""Runs the gateway's periodic work: one task each, with a name. One that dies ends the gateway in order."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """Done `first` seconds after the start and then every `every`. While the store is away it waits for its next
+    """Runs `first` seconds after the start and then every `every`. While the store is away it waits for its next
     turn."""
 
     name: str

@@ -1,4 +1,4 @@
-"""How many bytes the newest snapshots of all workspaces have together, cheap to read at any time.
+"""The bytes of the newest snapshots of all workspaces together, cheap to read at any time.
 
 The sessions in the store are counted page by page, at the start and then every ten minutes. Between two counts the
 changes of this gateway are added at once; those of another gateway on the same store wait for the next count. A change
@@ -14,22 +14,22 @@ from persistence.paging import sessions_after
 from persistence.ports import MessageStore
 
 SESSIONS_AT_ONCE = 100
-PAUSE_SECONDS = 0.05  # between two pages: whoever has something to store comes first
+PAUSE_SECONDS = 0.05  # between two pages: other writes go first
 
 
 class WorkspaceBytes:
     def __init__(self, store: MessageStore, changes: Callable[[], int]) -> None:
-        """`changes` tells by how many bytes snapshots grew here since the start, in all."""
+        """`changes` returns the bytes by which snapshots have grown here since the start."""
         self._store = store
         self._changes = changes
         self._counted = math.nan  # less `changes` at that time
 
     def read(self) -> float:
-        """NaN while nothing was counted yet: 0 would be a lie."""
+        """NaN before the first count: 0 would be wrong."""
         return self._counted + self._changes()
 
     async def count(self) -> None:
-        """Raises StoreUnavailable; then the last count holds."""
+        """Count all. Raises StoreUnavailable; then the last count holds."""
         total, before = 0, self._changes()
         page = await self._store.sessions(limit=SESSIONS_AT_ONCE)
         while page:

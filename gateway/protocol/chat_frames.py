@@ -1,8 +1,7 @@
 """Frames of the chat socket: parses a browser's, and makes the gateway's. Pure.
 
-A frame that cannot be read (`UnreadableFrame`) ends its connection with 4400: the two sides no longer agree on the
-protocol. A readable frame that names its `cid` and asks for something wrong (`Invalid`) is answered with a nack; the
-connection goes on.
+A frame that cannot be parsed (`UnreadableFrame`) ends its connection with 4400: the two sides no longer agree on the
+protocol. A readable frame with a `cid` and a wrong request (`Invalid`) gets a nack; the connection goes on.
 """
 
 from typing import Any
@@ -26,8 +25,8 @@ RECORD_FRAME_BYTES = 256 << 10
 START_BYTES = 64 << 10  # a `start` is kept with its session for good, and copied to its branches
 START_TOO_LARGE = f"a start may have {START_BYTES} bytes: put more into a message, or into a file of the workspace"
 RESERVED_CIDS = ("agent:", "duplicate:", "gateway:", "rejected:")
-# What the gateway itself says. An agent's frame of such a type would be taken for the gateway's word, so it is not
-# relayed. A tuple, because what an agent writes as its `type` may be anything, and a set cannot be asked for a list.
+# Types of the gateway's own frames. An agent's frame of such a type would pass for the gateway's, so it is not relayed.
+# A tuple, because an agent's `type` may be any value, and a set cannot be asked for a list.
 OWN_TYPES = (
     "welcome",
     "record",
@@ -58,8 +57,8 @@ class Invalid(Exception):
 
 
 class ChatFrame(msgspec.Struct, frozen=True):
-    """One readable frame of a browser. It may wait, so it holds each thing once: `body` has only what is looked at
-    later, `line` the frame as it came, on one line, without members that are ours."""
+    """One readable frame of a browser. It may wait, so it holds each value once: `body` has only the members that are
+    needed later, `line` the frame as it came, on one line, without members that are ours."""
 
     type: str
     cid: str | None
@@ -67,7 +66,7 @@ class ChatFrame(msgspec.Struct, frozen=True):
     line: bytes
 
     def payload(self, cid: str) -> bytes:
-        """The frame as it is kept and given to the agent."""
+        """The frame as it is stored and given to the agent."""
         return self.line if self.cid is not None else splice(b'"cid":' + orjson.dumps(cid), self.line)
 
 
@@ -99,22 +98,22 @@ def splice(member: bytes, obj: bytes) -> bytes:
 
 
 def agent_line(seq: int, payload: bytes) -> bytes:
-    """The line the agent reads: the browser's frame with its `seq`."""
+    """The line that the agent reads: the browser's frame with its `seq`."""
     return splice(b'"seq":%d' % seq, payload)
 
 
 def steers(payload: bytes) -> bool:
-    """Whether a message is meant for the turn that runs. Few are read for it."""
+    """True if a message is meant for the turn that runs. Only a few are parsed for it."""
     return b'"steer"' in payload and metadata_of(orjson.loads(payload)).get("steer") is True
 
 
 def snug(data: bytes) -> bytes:
-    """A copy without orjson's spare room (4 KiB for a short frame, measured), for what is kept."""
+    """A copy without orjson's spare room (4 KiB for a short frame, measured), for values that are kept."""
     return bytes(memoryview(data))
 
 
 def delivered_line(record: Record) -> bytes:
-    """What the agent reads of a record: a raw line as it came, anything else as a frame with its `seq`."""
+    """The line that the agent reads for a record: a raw line as it came, any other record as a frame with its `seq`."""
     if record.type == "raw":
         return str(orjson.loads(record.payload)["content"]).encode()
     return agent_line(record.seq, record.payload)
@@ -123,8 +122,8 @@ def delivered_line(record: Record) -> bytes:
 def numbered(offset: int, line: bytes, *, is_frame: bool) -> bytes:
     """An agent's frame as browsers see it. A line that is no JSON object goes out as `output`."""
     if is_frame:
-        # Of two members of one name a browser believes the last, so the agent may have none that is called like ours.
-        # It can only be spelled out or escaped: other frames need not be read again.
+        # Of two members of one name a browser believes the last, so the agent's frame may have none with the name of
+        # ours. The name can only be plain or escaped: other frames need not be parsed again.
         if b'"_offset"' in line or b"\\u" in line:
             body = orjson.loads(line)
             if "_offset" in body:
@@ -136,7 +135,7 @@ def numbered(offset: int, line: bytes, *, is_frame: bool) -> bytes:
 
 
 def read_agent_frame(line: bytes) -> dict[str, Any] | None:
-    """An agent's line as a frame; None for what is no JSON object, or one too deep or too wide to be read."""
+    """An agent's line as a frame; None if it is no JSON object, or one too deep or too wide to be parsed."""
     if line[:1] != b"{":
         return None
     try:
@@ -150,7 +149,7 @@ def read_agent_frame(line: bytes) -> dict[str, Any] | None:
 
 
 def read_frame(raw: bytes) -> ChatFrame:
-    """Read one frame of a browser; raises Unreadable or Invalid."""
+    """Read one frame of a browser; raises UnreadableFrame or Invalid."""
     try:
         body = load_object(raw)
     except BadJson as error:
@@ -181,7 +180,7 @@ def is_content(value: object) -> bool:
 
 
 def _problem(body: dict[str, Any]) -> str | None:
-    """What is wrong with a frame, if anything."""
+    """The fault of a frame; None if there is none."""
     match body.get("type"):
         case "message":
             if not is_content(body.get("content")):
@@ -226,7 +225,7 @@ def _shown(record: Record, content: object, metadata: object) -> dict[str, Any]:
 
 
 def dump(type: str, **members: object) -> bytes:
-    """A frame of the gateway's own. Members that are None are left out."""
+    """One of the gateway's own frames. Members that are None are left out."""
     return orjson.dumps({"type": type} | {name: value for name, value in members.items() if value is not None})
 
 
@@ -237,13 +236,14 @@ _ANSWER = (
 
 
 def record_frame(record: Record) -> bytes:
-    """What every viewer is told of a stored record. A very large one goes without its content: history has it."""
+    """The frame about a stored record for every viewer. A very large record goes without its content: history has
+    it."""
     seq = record.seq
     if len(record.payload) > RECORD_FRAME_BYTES:
         brief = _shown(record, None, {})
         return dump("record", seq=seq, cid=record.cid, record=brief, omitted=True)
     if record.type == "message" and record.cid.startswith("agent:"):
-        # An answer, and so written by Transcript: content and metadata, nothing else, as orjson spells them.
+        # An answer, and so written by Transcript: content and metadata only, as orjson writes them.
         cid, session, said = record.cid.encode(), record.session_id.encode(), record.payload[1:-1]
         at, status = iso(record.created_at).encode(), record.status.encode()
         return _ANSWER % (seq, cid, session, seq, seq, cid, said, at, status)
@@ -269,7 +269,7 @@ _OURS_IN_DONE = ("_offset", "messageId", "seq")
 
 
 def done_frame(offset: int, body: dict[str, Any], line: bytes, message_id: str, seq: int) -> bytes:
-    """The agent's `done`, passed on once its record is durable. `body` is what `line` says."""
+    """The agent's `done`, passed on once its record is durable. `body` is `line`, parsed."""
     if "metadata" in body and body.keys().isdisjoint(_OURS_IN_DONE):
         return b'{"_offset":%d,"messageId":"%b","seq":%d,%b' % (offset, message_id.encode(), seq, line[1:])
     ours = {"_offset": offset, "type": "done", "messageId": message_id, "seq": seq}

@@ -1,13 +1,11 @@
-"""What the gateway says no with. Every refusal reaches its client as `{error, code}` or as a nack with `code` as
-reason.
-"""
+"""Refusals. Each reaches its client as `{error, code}`, or as a nack with `code` as reason."""
 
 import math
 
 
 class ApiError(Exception):
-    """A request that cannot be granted. `message` says what to do about it; `code` is for programs. `retry_after` is in
-    how many seconds it may be another matter."""
+    """A refused request. `message` says what to do about it; `code` is for programs. `retry_after` is the number of
+    seconds after which a new attempt may succeed."""
 
     def __init__(self, status: int, code: str, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
-"""Every reason of a nack: what it says to people, and whether a client sends the message again by itself. Pure.
+"""Every reason of a nack: its text for people, and whether a client sends the message again by itself. Pure.
 
-Our clients go by `again`; `tests/vectors/nacks.json` holds both to it.
+Our clients follow `again`; `tests/vectors/nacks.json` holds both to it.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ END = "<!-- end of nacks -->"
 
 class SendAgain(StrEnum):
     NEVER = "never"
-    DECIDED = "when a person says so"  # it may stay so for hours: trying on would hold up what is younger
+    DECIDED = "when a person says so"  # the cause may last for hours: retries would hold up younger messages
     PAUSED = "after a pause, a few times"
     CONNECTED = "on the next connection"
 
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """`text` is `error` where nothing more is known, "" for none; `docs` is for the table."""
+    """`text` is the default `error`, "" for none; `docs` is for the table."""
 
     again: SendAgain
     text: str
@@ -78,12 +78,12 @@ NACKS = {
 
 
 def again(reason: str) -> SendAgain:
-    """Of a reason that is not known here, as an unknown gateway may say, never."""
+    """Whether to send again. Never for an unknown reason, which another version may use."""
     return NACKS[reason].again if reason in NACKS else SendAgain.NEVER
 
 
 def text_of(reason: str) -> str | None:
-    """What its sender is told where nothing more is known."""
+    """The default text for the sender."""
     return (NACKS[reason].text or None) if reason in NACKS else None
 
 

@@ -8,17 +8,18 @@ from gateway.protocol.close_codes import CloseCode
 from persistence.backoff import delay
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
-LONGEST_ABSENCE = 60.0  # a gateway that wants its clients to stay away for longer is not believed
+LONGEST_ABSENCE = 60.0  # a gateway that asks for a longer absence is ignored
 TOO_MANY_PAUSE = 2.0
-LASTED = 10.0  # seconds, after which a connection counts as one that was good
+LASTED = 10.0  # seconds, after which a connection counts as good
 # Refusals of the upgrade that the same request will meet again.
 HOPELESS_STATUS = frozenset({400, 401, 403, 404, 426})
-# Protocol errors (RFC 6455): what was sent would only be sent again.
+# Protocol errors (RFC 6455): the same frames would be sent again.
 HOPELESS_CLOSE = frozenset({1002, 1003, 1007, 1009, 1010})
 
 
 def farewell(code: int | None, reason: str) -> tuple[str, bool]:
-    """Why a connection ended, and whether that is final. `code` is None if it ended without a word."""
+    """The reason why a connection ended, and whether that is final. `code` is None if it ended without a close
+    frame."""
     if code is None:
         return "the connection was cut", False
     try:
@@ -31,7 +32,7 @@ def farewell(code: int | None, reason: str) -> tuple[str, bool]:
 
 
 def refusal(status: int, body: bytes | bytearray | None) -> tuple[str, bool]:
-    """Why an upgrade was refused, and whether that is final."""
+    """The reason why an upgrade was refused, and whether that is final."""
     try:
         reason = f"{json.loads(body or b'')['error']} ({status})"
     except (ValueError, KeyError, TypeError):
@@ -40,22 +41,22 @@ def refusal(status: int, body: bytes | bytearray | None) -> tuple[str, bool]:
 
 
 def pause(attempt: int, rng: Random, *, first: float = FIRST_PAUSE) -> float:
-    """Seconds before attempt number `attempt` (from 0); with jitter, for everybody else was cut off too."""
+    """Seconds before attempt number `attempt` (from 0); with jitter, because all other clients were cut off too."""
     return delay(attempt, rng, base=first, cap=LONGEST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
 class NextAttempt:
-    """Why the last attempt ended; `seconds` until the next one begins, None: coming back would not help."""
+    """`reason` is why the last attempt ended; `seconds` until the next one begins, None: coming back would not help."""
 
     reason: str
     seconds: float | None
 
 
 class Comeback:
-    """When a client is connected again. A token that is refused is asked for once more, at once; refused again before a
-    connection has lasted, that is the end. Pauses grow and begin anew at each greeting, and have jitter, for everybody
-    else was cut off too. A gateway that goes away says how long at least."""
+    """Decides when a client connects again. A refused token is asked for once more, at once; if it is refused again
+    before a connection has lasted, that is final. Pauses grow and begin again at each greeting, and have jitter,
+    because all other clients were cut off too. A gateway that goes away sets the shortest pause."""
 
     def __init__(self, rng: Random, *, first: float = FIRST_PAUSE) -> None:
         self._rng = rng
@@ -75,7 +76,7 @@ class Comeback:
         self._least = min(LONGEST_ABSENCE, max(0.0, given))
 
     def closed(self, code: int | None, reason: str, now: float) -> NextAttempt:
-        """The connection is gone; without a word if `code` is None."""
+        """The connection is gone; without a close frame if `code` is None."""
         if self._greeted_at is not None and now - self._greeted_at >= LASTED:
             self._asked = False
         self._greeted_at = None
@@ -97,7 +98,7 @@ class Comeback:
         return self.cut(told, least=wished if wished is not None else TOO_MANY_PAUSE if status == 429 else 0.0)
 
     def cut(self, reason: str, *, least: float = 0.0) -> NextAttempt:
-        """There is nobody, or nobody any more."""
+        """The gateway cannot be reached, or not any more."""
         seconds = max(least, self._least) + pause(self._attempt, self._rng, first=self._first)
         self._attempt += 1
         return NextAttempt(reason, seconds)

@@ -1,7 +1,7 @@
 """Stored documents of more than one version. Pure.
 
-A member that this version does not know was written by a newer one. It is kept in `_unknown` and written back, so
-whoever goes back to an older gateway and forward again loses nothing. That holds for documents in a document, too.
+A member that this version does not know was written by a newer one. It is kept in `_unknown` and written back, so going
+back to an older gateway and forward again loses nothing. That holds for documents in a document, too.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ UNKNOWN = "_unknown"
 
 
 def arguments(cls: Any, members: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments for `cls`, a dataclass or struct with a field `_unknown`: what it knows, and the rest as that
+    """The arguments for `cls`, a dataclass or struct with a field `_unknown`: the known members, and the rest as that
     field."""
     names = _names(cls)
     known = {name: value for name, value in members.items() if name in names}
@@ -27,7 +27,7 @@ def arguments(cls: Any, members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dump(stored: Any) -> bytes:
-    """The dataclass or struct as JSON, with what it and those in it do not know."""
+    """The dataclass or struct as JSON, with the unknown members of it and of those in it."""
     return orjson.dumps(stored, default=_members, option=orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
@@ -38,6 +38,6 @@ def _members(stored: Any) -> dict[str, Any]:
 
 @cache
 def _names(cls: Any) -> dict[str, None]:
-    """Of the members it knows, in order."""
+    """The names of the known members, in order."""
     names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else [known.name for known in fields(cls)]
     return {name: None for name in names if name != UNKNOWN}

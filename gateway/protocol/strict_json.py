@@ -1,8 +1,7 @@
 """JSON from outside: one object, of bounded depth, number of keys and number of elements, each key once. Pure.
 
-orjson already refuses what is no JSON (NaN, lone surrogates, numbers beyond a double, bytes that are not UTF-8). Two
-keys of the same name are legal there and let two readers of one text disagree about what it says; so they are refused
-here.
+orjson already refuses invalid JSON (NaN, lone surrogates, numbers beyond a double, bytes that are not UTF-8). Two keys
+of the same name are legal there and let two readers of one text disagree about its meaning; so they are refused here.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ class BadJson(ValueError):
 
 
 def load_object(raw: bytes | str) -> dict[str, Any]:
-    """Return the object `raw` spells; raise BadJson for anything else."""
+    """Return the object in `raw`; raise BadJson for anything else."""
     data = raw.encode(errors="surrogatepass") if isinstance(raw, str) else raw
     if len(data) > SURELY_NARROW:
         check_width(data)
@@ -39,21 +38,21 @@ def load_object(raw: bytes | str) -> dict[str, Any]:
 
 
 def check_width(data: bytes) -> None:
-    """Raise BadJson for what is too wide by far, before it is parsed: that makes an object of each element."""
+    """Raise BadJson for a text that is far too wide, before it is parsed: parsing makes an object of each element."""
     most = MAX_KEYS + MAX_ELEMENTS
     if data.count(b",") > most and _outside_strings(data).count(b",") > most:
         raise BadJson(f"more than {MAX_KEYS} members or {MAX_ELEMENTS} elements")
 
 
 def _outside_strings(data: bytes) -> bytes:
-    """What stands between the strings of a JSON text. Of other texts it finds anything, in as little time."""
+    """The text between the strings of a JSON text. For invalid JSON the result is arbitrary, and takes no longer."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     return b"".join(data.split(b'"')[::2])
 
 
 def within_depth(value: Any) -> bool:
-    """Whether a JSON object or array nests no deeper than MAX_DEPTH."""
+    """True if a JSON object or array nests no deeper than MAX_DEPTH."""
     return all(depth <= MAX_DEPTH for depth, _ in enumerate(_levels(value), 1))
 
 

@@ -1,1 +1,1 @@
-"""One declaration per route: what is served, who may ask, what is documented."""
+"""One declaration per route: its handler, its access policy, its documentation."""

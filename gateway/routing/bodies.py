@@ -16,8 +16,8 @@ _MEMBER = re.compile(r"`\$\.([A-Za-z]+)|required field `([A-Za-z]+)`")
 
 
 def read_struct(value: dict[str, Any], kind: type[Body]) -> Body:
-    """`value` as a `kind`. Members that it does not know, and then the first that is not as it must be, are refused by
-    name with 400; nothing is said of their values."""
+    """`value` as a `kind`. Unknown members, and then the first invalid one, are refused by name with 400; the refusal
+    contains no value."""
     wanted = members(kind)
     if unknown := sorted(value.keys() - wanted.keys()):
         raise unknown_members(unknown, sorted(wanted))
@@ -48,14 +48,14 @@ def bad_member(name: str, wanted: str, code: str = "bad_member") -> ApiError:
 
 @cache
 def members(kind: type[JsonBody]) -> dict[str, tuple[str, str]]:
-    """Every member of a body, with what it must be and the code of the refusal if it is not."""
+    """Every member of a body, with its expected value in words and the code of the refusal."""
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
     return {each.encode_name: _words(each.type) for each in info.fields}
 
 
 def _words(kind: inspect.Type) -> tuple[str, str]:
-    """Raises ValueError for a member of which nobody has said what it must be."""
+    """Raises ValueError for a member without `must`."""
     if not isinstance(kind, inspect.Metadata) or not kind.extra:
         raise ValueError("say with `must` what a member of a body has to be")
     words, code = kind.extra["must"]

@@ -25,7 +25,7 @@ def table(specs: Sequence[RouteSpec]) -> str:
 
 
 def who(policy: RoutePolicy) -> str:
-    """Who may, in the words of *Who you are*."""
+    """Who may use the route, in the words of *Who you are*."""
     if policy.from_page:
         return "a page of an allowed origin"
     if policy.accept is Accept.NOBODY:
@@ -61,7 +61,7 @@ def _named(kind: Any) -> str:
 
 
 def _shapes(specs: Sequence[RouteSpec]) -> str:
-    """What is answered, by name."""
+    """The types of answers, by name."""
     bodies = {component(spec.body.__name__) for spec in specs if spec.body is not None}
     shapes = Schemas(specs).components.items()
     rows = [f"| `{name}` | {_shape(schema)} |\n" for name, schema in sorted(shapes) if name not in bodies]

@@ -1,11 +1,11 @@
-"""What the HTTP API takes and answers, as msgspec structs: their bases, and the types that many of them share. Pure.
+"""The bodies and answers of the HTTP API as msgspec structs: their bases, and the types that many of them share. Pure.
 
-A struct is called in `/openapi.json` as it is here, without the ending `Json` or `Body` that sets it apart from a
-class of the gateway. Its docstring and the descriptions of its members are public words. A member without a default
-is required. UNSET, where it is the default, is a member that may be absent.
+A struct has the same name in `/openapi.json` as here, without the ending `Json` or `Body` that sets it apart from a
+class of the gateway. Its docstring and the descriptions of its members are public words. A member without a default is
+required. UNSET, where it is the default, is a member that may be absent.
 
-`must` says what a member of a body has to be. A refusal is made of these words, never of the value, which may be a
-secret.
+`must` describes the expected value of a body's member. A refusal is made of these words, never of the given value,
+which may be a secret.
 """
 
 from typing import Annotated, Any
@@ -22,12 +22,12 @@ class JsonBody(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 def must(words: str, code: str = "bad_member") -> Meta:
-    """What a member of a body has to be, and the code of the refusal if it is not."""
+    """The expected value of a body's member in words, and the code of the refusal."""
     return Meta(extra={"must": (words, code)})
 
 
 def meaning(description: str, **schema: Any) -> Meta:
-    """A description, and what JSON Schema says beyond the type."""
+    """A description, and the JSON Schema beyond the type."""
     return Meta(description=description, extra_json_schema=schema or None)
 
 
@@ -51,7 +51,7 @@ Yes = Annotated[bool, schema(const=True)]
 
 
 class Nothing(JsonBody):
-    """No member is taken."""
+    """No members are accepted."""
 
 
 class Error(JsonAnswer):

@@ -1,4 +1,4 @@
-"""OpenAPI from the declarations of routes: paths, parameters, bodies, answers, who may. Pure."""
+"""Builds OpenAPI from the declarations of routes: paths, parameters, bodies, answers, access. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _USUAL: dict[str, Schema] = {
 
 
 def document(version: str, specs: Sequence[RouteSpec]) -> dict[str, Any]:
-    """The whole of it, as OpenAPI 3.1."""
+    """The whole document, as OpenAPI 3.1."""
     schemas = Schemas(specs)
     paths: dict[str, dict[str, Any]] = {}
     for spec in specs:
@@ -74,7 +74,7 @@ def document(version: str, specs: Sequence[RouteSpec]) -> dict[str, Any]:
 
 
 def component(name: str) -> str:
-    """What a struct is called in the document."""
+    """The name of a struct in the document."""
     return name.removesuffix("Json").removesuffix("Body")
 
 

@@ -1,6 +1,6 @@
-"""Parameters of a request: declared with their route, and read as what was declared. Pure.
+"""Parameters of a request: declared with their route, and read by that declaration. Pure.
 
-Each is given at most once. What is not as declared is refused with 400 `bad_parameter`, in words that name it.
+Each is given at most once. An invalid one is refused with 400 `bad_parameter`, in words that name it.
 """
 
 import re
@@ -16,7 +16,7 @@ _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Parameter:
-    """What OpenAPI says of a parameter. One of this class is read by its route itself."""
+    """A parameter's declaration for OpenAPI. A route reads one of this class itself."""
 
     def __init__(
         self,

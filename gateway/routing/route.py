@@ -1,9 +1,9 @@
 """One declaration per route.
 
-`@route` stands above the method that serves it and says everything that is known of the route: method, path, who may,
-body, answers, parameters, one line of docs. `served` makes Starlette's routes from the declarations of an object. Each
-carries its policy, which the middleware in front of the app applies, and its `spec`, from which `/openapi.json` and the
-table in docs/protocol/routes.md are made.
+`@route` stands above the method that serves a route and declares all its facts: method, path, access, body, answers,
+parameters, one line of docs. `served` makes Starlette's routes from the declarations of an object. Each carries its
+policy, which the middleware in front of the app applies, and its `spec`, from which `/openapi.json` and the table in
+docs/protocol/routes.md are made.
 """
 
 import re
@@ -29,14 +29,14 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
 class Declaration(Protocol):
-    """Stands above a method, and leaves it as it is."""
+    """Stands above a method, and returns it unchanged."""
 
     def __call__(self, handler: Handler, /) -> Handler: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LinesOf:
-    """Lines of JSON, each of them one of `kinds`; `name` is what OpenAPI calls such a line."""
+    """Lines of JSON, each of them one of `kinds`; `name` is the name of such a line in OpenAPI."""
 
     name: str
     kinds: tuple[Any, ...]
@@ -45,11 +45,12 @@ class LinesOf:
 
 @dataclass(frozen=True, slots=True)
 class RouteSpec:
-    """What is known of one method of one path; `WS` is the method of a WebSocket.
+    """The facts of one method of one path; `WS` is the method of a WebSocket.
 
-    `answers` has the type of the JSON by status, None where there is none. `media` has what else a 200 may be, by media
-    type: words about it, or LinesOf. `refusals` are the statuses of errors beyond those that `policy` causes. `loose`:
-    also with or without a slash at the end; a last part `{path:path}` may be any name, also with a line break in it.
+    `answers` has the type of the JSON by status, None where there is none. `media` has the other forms of a 200, by
+    media type: words about it, or LinesOf. `refusals` are the statuses of errors beyond those that `policy` causes.
+    `loose`: also with or without a slash at the end; a last part `{path:path}` may be any name, also with a line break
+    in it.
     """
 
     method: str
@@ -66,7 +67,7 @@ class RouteSpec:
 
 
 class ServedRoute(Route):
-    """A declared route: the policy in front of the app finds its policy here."""
+    """A declared route: the middleware in front of the app finds its policy here."""
 
     def __init__(self, spec: RouteSpec, endpoint: Callable[..., Awaitable[Any]]) -> None:
         super().__init__(spec.path, endpoint, methods=[spec.method])
@@ -76,7 +77,7 @@ class ServedRoute(Route):
             self.path_regex = _loosened(self.path_regex.pattern)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The request's scope gets the spec, so that a body can be read as what was declared."""
+        """Puts the spec into the request's scope, so that a body can be read as it was declared."""
         scope["spec"] = self.spec
         await super().handle(scope, receive, send)
 
@@ -104,13 +105,13 @@ def route(
     refusals: tuple[int, ...] = (),
     loose: bool = False,
 ) -> Declaration:
-    """Declare the method below as what serves `method` on `path`. `name` is OpenAPI's operationId: clients know it. A
+    """Declare that the method below serves `method` on `path`. `name` is OpenAPI's operationId, which clients use. A
     method may serve several routes, with a declaration for each."""
     return _declaring(RouteSpec(method, path, who, doc, name, body, answers, media, parameters, refusals, loose))
 
 
 def socket(path: str, who: RoutePolicy, doc: str) -> Declaration:
-    """Declare the method below as what serves WebSockets on `path`."""
+    """Declare that the method below serves WebSockets on `path`."""
     return _declaring(RouteSpec(WS, path, who, doc))
 
 

@@ -1,4 +1,4 @@
-"""Words that others choose, as labels of a metric: of each group only so many, so that a scrape stays small. Pure."""
+"""Words from outside as labels of a metric: a bounded number in each group, so that a scrape stays small. Pure."""
 
 OTHERS = "others"
 

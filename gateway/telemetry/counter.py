@@ -1,7 +1,7 @@
-"""How often something happened, counted by a plain number. Pure.
+"""A counter that is a plain number. Pure.
 
-For what happens with every message: the counter of prometheus_client takes a lock, and several calls. It is used by one
-thread alone, the event loop's, which also reads it.
+For events that happen with every message: the counter of prometheus_client takes a lock, and several calls. Only one
+thread uses it, the event loop's, which also reads it.
 """
 
 

@@ -8,7 +8,7 @@ END = "<!-- end of metrics -->"
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """Names without `holdfast_`; `alarm` says which value wants a person."""
+    """Names without `holdfast_`; `alarm` is the value that calls for a person."""
 
     names: tuple[str, ...]
     what: str

@@ -1,7 +1,7 @@
 """Logs and metrics. A log event is one JSON line on stderr: a constant name plus fields.
 
-Whatever comes from outside is escaped (no control character, no line break, no text direction mark reaches a terminal),
-and every known secret is taken out by value before the line is written. Query strings are never logged at all.
+Text from outside is escaped (no control character, no line break, no text direction mark reaches a terminal), and every
+known secret is taken out by value before the line is written. Query strings are never logged at all.
 """
 
 import json
@@ -49,7 +49,7 @@ class Redactor:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        # A secret and what takes its place; the longest first, or a part of it would stay.
+        # A secret and its replacement; the longest first, or a part of it would stay.
         self._by_start: dict[str, list[tuple[str, str]]] = {}
 
     def add(self, *secrets: str | SecretStr | None) -> None:
@@ -77,7 +77,7 @@ class Redactor:
                         del self._by_start[form[0][:SHORTEST_SECRET]]
 
     def clean(self, text: str, *, keep_size: bool = False) -> str:
-        """With `keep_size` what takes a secret's place is as long in UTF-8, also inside JSON."""
+        """Remove the secrets. With `keep_size` a replacement is as long as its secret in UTF-8, also inside JSON."""
         starts = self._by_start
         if not starts:
             return text
@@ -94,15 +94,15 @@ class Redactor:
 
 
 def _forms(value: str) -> set[tuple[str, str]]:
-    """A secret as itself, and as JSON spells it; each with what is as long. What JSON may escape stays, and all else
-    becomes a star that is as long in each spelling: then the replacement of a spelling is the spelling of the
-    replacement."""
+    """A secret as itself, and as JSON writes it; each with a replacement of equal length. Characters that JSON may
+    escape stay, and each other one becomes a star that is as long in each spelling: then the replacement of a spelling
+    is the spelling of the replacement."""
     stars = "".join(char if char in '"\\/\x7f' or char < " " else _STARS[len(char.encode()) - 1] for char in value)
     return {(value, stars), *zip(_in_json(value), _in_json(stars), strict=True)}
 
 
 def _in_json(text: str) -> list[str]:
-    """As it is spelled inside JSON: as little escaped as can be, or in ASCII; with `/` escaped or not."""
+    """The spellings inside JSON: with as few escapes as possible, or in ASCII; with `/` escaped or not."""
     spellings = [orjson.dumps(text).decode()[1:-1], json.dumps(text)[1:-1]]
     return spellings + [each.replace("/", "\\/") for each in spellings]
 
@@ -146,7 +146,7 @@ def configure_logging(level: str = "info", *, stream: TextIO | None = None, reda
 
 
 class _ToStructlog(logging.Handler):
-    """Other people's loggers, in our form. Their messages may quote an address: the query goes."""
+    """Other libraries' loggers, in our form. Their messages may quote an address: its query is removed."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -169,15 +169,15 @@ def _spell(value: Any) -> str:
 
 
 def session_asked(what: str, by: str, *, session_id: str, user_id: str, provider: str, **fields: Any) -> None:
-    """Log that something is about to happen to a session's life. `by` is the kind of who asked, or `gateway`. Fields
-    are switches and numbers: nothing that users wrote, so no secret of theirs, and no length but that of ids."""
+    """Log that a change of a session's life is about to happen. `by` is the kind of caller, or `gateway`. Fields are
+    switches and numbers: no text of users, so no secret of theirs, and no length but that of ids."""
     structlog.get_logger().info(
         "session.asked", session_id=session_id, user_id=user_id, provider=provider, what=what, by=by, **fields
     )
 
 
 class Repeating:
-    """A failure that may repeat: told at once, then once a minute with its count, then that it is over."""
+    """A failure that may repeat: logged at once, then once a minute with its count, then when it is over."""
 
     def __init__(self, event: str, *, every: float = 60.0) -> None:
         self._event = event
@@ -198,7 +198,7 @@ class Repeating:
 
 
 class _Shown(Collector):
-    """Durations, for whoever scrapes."""
+    """A histogram in Prometheus's form."""
 
     def __init__(self, name: str, help: str, durations: LatencyHistogram) -> None:
         self._name, self._help = name, help
@@ -212,7 +212,7 @@ class _Shown(Collector):
 
 
 class _ShownCount(Collector):
-    """A count, for whoever scrapes."""
+    """A counter in Prometheus's form."""
 
     def __init__(self, name: str, help: str) -> None:
         self._name, self._help = name, help
@@ -227,7 +227,7 @@ UNKNOWN_TYPES = 64  # of each agent
 
 
 class Metrics:
-    """What `/metrics` shows. Each instance has its own registry, so that two gateways in one process do not mix."""
+    """The metrics of `/metrics`. Each instance has its own registry, so that two gateways in one process do not mix."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -302,13 +302,13 @@ class Metrics:
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
     def _timed(self, name: str, help: str, bounds: Sequence[float]) -> LatencyHistogram:
-        """A histogram of what happens with every message."""
+        """A histogram of durations measured with every message."""
         shown = _Shown(name, help, LatencyHistogram(bounds))
         self._registry.register(shown)
         return shown.durations
 
     def _counted(self, name: str, help: str) -> PlainCounter:
-        """A counter of what happens with every message."""
+        """A counter of events that happen with every message."""
         shown = _ShownCount(name, help)
         self._registry.register(shown)
         return shown.counter
@@ -338,7 +338,7 @@ class Metrics:
         self.orphans_removed.labels(provider).inc()
 
     def unknown_frames(self, agent: str, kind: str, count: int) -> None:
-        """`kind` is an agent's word, and so of a bounded set."""
+        """`kind` comes from an agent, so its number of values is bounded."""
         known = agent if agent in CORES else OTHERS
         self.agent_unknown.labels(known, self._unknown_types.label(known, kind)).inc(count)
 
@@ -352,7 +352,7 @@ class Metrics:
         self.credential_refreshes.labels(result).inc()
 
     def refused(self, reason: str) -> None:
-        """Count a refusal. `reason` is one of a fixed set of codes, never something a client wrote."""
+        """Count a refusal. `reason` is one of a fixed set of codes, never a client's text."""
         self.refusals.labels(reason).inc()
 
     def reattached(self, provider: str, seconds: float) -> None:
@@ -367,7 +367,7 @@ class Metrics:
         self.commit_seconds.observe(seconds)
 
     def synced(self, seconds: float, pushed: "Pushed") -> None:
-        """One attempt to keep a workspace has succeeded."""
+        """One sync of a workspace has succeeded."""
         self.sync_seconds.observe(seconds)
         self.sync_generations.inc(pushed.new)
         self.sync_read_bytes.inc(pushed.read_bytes)

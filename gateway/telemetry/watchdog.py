@@ -1,9 +1,9 @@
-"""Watches the event loop from a thread of its own: whoever blocks it is named in the log; a callback that never ends
+"""Watches the event loop from a thread of its own: a callback that blocks it is named in the log; one that never ends
 ends the process.
 
 Lag is counted in the thread's own ticks, not by a clock: a process that was stopped, or a machine that slept, has not
-blocked anything. A loop that is late may have much to do: then each look finds another callback at work, and that goes
-by. Only one and the same callback, found at every look, is a dead loop. A task runs once in a turn of the loop, so
+blocked the loop. A loop that is late may have much to do: then each look finds another callback at work, and that
+passes. Only one and the same callback, found at every look, is a dead loop. A task runs once in a turn of the loop, so
 within one turn the same frame is the same call.
 """
 
@@ -24,7 +24,7 @@ EXIT_CODE = 70
 
 
 class Watchdog:
-    """An async context manager around the life of a loop. `lags` counts blocks that were told."""
+    """An async context manager around the life of a loop. `lags` counts the blocks that were logged."""
 
     def __init__(self, *, told_after: float = 0.25, dead_after: float = 10.0) -> None:
         self._told_ticks = max(1, round(told_after / TICK_SECONDS))
@@ -32,7 +32,7 @@ class Watchdog:
         self._missed = 0
         self._over = threading.Event()
         self._watched = 0
-        self._runner: FrameType | None = None  # what runs the loop: all it does is called from there
+        self._runner: FrameType | None = None  # the frame that runs the loop: all its callbacks are called from there
         self._beat: asyncio.TimerHandle | None = None
         self.lags = 0
 
@@ -76,7 +76,7 @@ class Watchdog:
                 os._exit(EXIT_CODE)
 
     def _callback(self) -> FrameType | None:
-        """The outermost frame of what the loop runs now; None if it runs nothing."""
+        """The outermost frame of the callback that the loop runs now; None if it runs none."""
         frame, inner = sys._current_frames().get(self._watched), None
         while frame is not None:
             # asyncio's own loop calls from a frame that lasts for a turn, uvloop's from the one that started it.

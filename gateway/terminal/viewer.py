@@ -1,12 +1,12 @@
 """One viewer of a terminal: a client's connection, spliced to a link of its own, in the client's dialect.
 
-A viewer is *linked*, or it is not: its link is being found again, or its sandbox does not run. Then what is typed
-waits, up to a bound (gateway/terminal/type_ahead.py), and the session hears of it. A link that was lost is found again
-where it was, so that the client never knows; if that cannot be, its screen is painted anew.
+A viewer is *linked*, or it is not: its link is being found again, or its sandbox does not run. Without a link, input
+waits, up to a bound (gateway/terminal/type_ahead.py), and the session learns that there is some. A lost link is found
+again at the same position, so that the client notices nothing; if that is not possible, its screen is painted again.
 
-Output is not queued: who takes nothing is not written to, and its link is not read. A client may also say itself that
-it wants no more for now (`Flow`). Who says so for long, or again and again, is *parked*: it gives up its link, before
-the bridge does, and gets another, where it was, when it goes on or types.
+Output is not queued: a client that takes nothing is not written to, and its link is not read. A client may also ask for
+no more output for now (`Flow`). One that pauses for long, or again and again, is *parked*: it gives up its link, before
+the bridge does, and gets another, at the same position, when it goes on or types.
 """
 
 from collections.abc import Callable
@@ -28,44 +28,44 @@ NO_SIZE = Size(80, 24)
 
 
 class TerminalRoom(Protocol):
-    """The session's side: where viewers come, and what they ask of it."""
+    """The session's side of its viewers."""
 
     @property
     def stopping(self) -> bool:
-        """Whether programs end because their sandbox is being put to sleep, not by themselves."""
+        """True while programs end because their sandbox is being put to sleep, not by themselves."""
         ...
 
     @property
     def waiting(self) -> InboundBytes:
-        """What waits for all programs of the session's user."""
+        """Counts the waiting input for all programs of the session's user."""
         ...
 
     def left(self, viewer: "TerminalViewer") -> None: ...
     def link_lost(self, viewer: "TerminalViewer", reason: str) -> None: ...
     def typed_unlinked(self, viewer: "TerminalViewer", frames: bytes) -> None:
-        """Input came, whole masked frames of it, and there is no link to type to."""
+        """Input came, in whole masked frames, and there is no link for it."""
         ...
 
     def input_dropped(self, viewer: "TerminalViewer", trouble: TerminalTrouble | None) -> None:
-        """Some of what it typed is dropped; None: nothing is."""
+        """Some of the viewer's input was dropped; None: none was."""
         ...
 
     def paused(self, viewer: "TerminalViewer", took: int) -> None:
-        """It wants no more output, after so many bytes since it was last paused: `park` it if that lasts. Said again
-        for each link that it gets while it is paused."""
+        """The viewer wants no more output, after so many bytes since its last pause: `park` it if the pause lasts.
+        Called again for each link that it gets during the pause."""
         ...
 
     def went_on(self, viewer: "TerminalViewer") -> None:
-        """It wants output again."""
+        """The viewer wants output again."""
         ...
 
     def wanted(self, viewer: "TerminalViewer") -> None:
-        """It was parked, and is to have a link again."""
+        """The viewer was parked, and needs a link again."""
         ...
 
 
 def _ignore(token: str) -> None:
-    """Whoever came without a token needs no other."""
+    """For a viewer that came without a token, and needs no new one."""
 
 
 class TerminalViewer:
@@ -107,22 +107,22 @@ class TerminalViewer:
         self._dialect = dialect
         self._socket: SplicedSocket | None = None
         self._link: TerminalLink | None = None
-        self._at = after  # as of the last hello or reset; before the first, where the client was
+        self._at = after  # as of the last hello or reset; before the first, the client's position
         self._size = size
         self._greeted = False
         self._full = False  # the client takes no more
-        self._kept = False  # it typed while its sandbox is being stopped
+        self._kept = False  # it typed while its sandbox was being stopped
         self._stopped = False  # the client wants no more
-        self._told = ""  # the newest status it knows
-        self._took = 0  # bytes of output since it was last paused
+        self._told = ""  # the newest status that it was sent
+        self._took = 0  # bytes of output since its last pause
         self._trouble: TerminalTrouble | None = None  # why it is not linked, if the bridge says so
-        self._typed = 0  # messages that were not passed but translated
+        self._typed = 0  # input messages that were translated, not passed on
         self._withheld: Exit | None = None  # of a program that ended because its sandbox is being stopped
         self.ahead = TypeAhead(None if after in (None, NOWHERE) else after.epoch, room.waiting)
         self.flaps = 0  # links in a row that did not last
         self.linked_at = 0.0
         self.name = name
-        self.noted = False  # the log says that its input is dropped
+        self.noted = False  # the log has a line about its dropped input
         self.role = role
         self.over = False
         self.parked = False
@@ -139,17 +139,17 @@ class TerminalViewer:
 
     @property
     def inputs(self) -> int:
-        """How often it typed so far: who looks twice knows whether somebody is there."""
+        """The number of inputs so far: it grows while a person types."""
         return 0 if self.role == "view" else self._typed + (self._socket.passed_frames if self._socket else 0)
 
     def opening(self) -> Open:
-        """What its next link is to begin with. Whoever is shown out at a program's end wants the next one when it comes
-        back."""
+        """The request for its next link. A client whose dialect closes at a program's end wants the next program when
+        it comes back."""
         drives = self.role == "drive"
         anew = drives and self._dialect.closes_at_exit and self._at is None
         return Open.of(self._size if drives else None, self.role, self._at, anew)
 
-    # What the session tells it
+    # Called by the session
 
     def drop_link(self) -> None:
         if self._link is not None:
@@ -160,11 +160,11 @@ class TerminalViewer:
 
     @property
     def stopped(self) -> bool:
-        """Whether the client wants no more output for now."""
+        """True while the client wants no more output."""
         return self._stopped
 
     def park(self) -> None:
-        """Give up the link; what is typed waits for the next."""
+        """Give up the link; input waits for the next one."""
         self.parked = True
         self.drop_link()
 
@@ -174,8 +174,8 @@ class TerminalViewer:
             self._room.wanted(self)
 
     def tell_withheld(self) -> None:
-        """The sandbox was not stopped after all: what ended has ended. What was typed meanwhile is for the program that
-        goes on, or starts the next."""
+        """The sandbox was not stopped after all: report the exit that was withheld. Input that came meanwhile is for
+        the program that goes on, or for the next one."""
         exit, self._withheld = self._withheld, None
         kept, self._kept = self._kept, False
         if exit is not None:
@@ -189,14 +189,14 @@ class TerminalViewer:
         self._withheld, self._kept = None, False
 
     def tell_status(self, status: str, *, absent: bool = False) -> None:
-        """The session's status, to a client that is not linked or was told another. `absent`: no sandbox runs."""
+        """Send the session's status, if the client does not know it yet. `absent`: no sandbox runs."""
         self._greet_unlinked(absent=absent)
         if status != self._told:
             self._told = status
             self._write(self._dialect.told_status(status))
 
     def _greet_unlinked(self, *, absent: bool = False) -> None:
-        """There is no terminal yet. A client that comes back keeps what it shows, until that proves to be void."""
+        """Greet a client without a terminal. One that comes back keeps its screen, until that proves to be void."""
         if not self._greeted:
             self._greeted = True
             at = Position("", 0) if self._at in (None, NOWHERE) else self._at
@@ -205,7 +205,7 @@ class TerminalViewer:
             self._write(self._dialect.greet(hello, None, absent=absent))
 
     def tell_trouble(self, code: str, reason: str) -> None:
-        """Unless it does not read: whoever provokes answers and takes none gets none."""
+        """Send an error frame, unless the client does not read: it could provoke any number of them."""
         self._greet_unlinked()
         if not self._full:
             self._write(self._dialect.told_trouble(TerminalTrouble(code, reason)))
@@ -218,11 +218,11 @@ class TerminalViewer:
             self._socket.close(code, reason or code.reason)
 
     def abort(self) -> None:
-        """End the connection now, without a word."""
+        """End the connection now, without a close frame."""
         if self._socket is not None:
             self._socket.abort()
 
-    # SplicedOwner: what the client does
+    # SplicedOwner: events of the client
 
     def on_frames(self, frames: bytes) -> None:
         if self.role != "view":
@@ -232,8 +232,8 @@ class TerminalViewer:
                 self._link.write(frames)
 
     def _enter(self, frames: bytes) -> None:
-        """Input, as whole frames of a client. A program that a sleep is about to hang up on may not read it any more:
-        input is for the next."""
+        """Take input, as whole frames of a client. A program that a sleep is about to end may never read it, so then it
+        is kept for the next."""
         self._unpark()
         if self._link is not None and not self._room.stopping:
             self._link.write(frames)
@@ -294,11 +294,11 @@ class TerminalViewer:
 
     def on_over(self) -> None:
         self.over = True
-        self.ahead.drop()  # now, not when the garbage collector comes
+        self.ahead.drop()  # frees the memory now, not when the garbage collector runs
         self.drop_link()
         self._room.left(self)
 
-    # TerminalEvents: what the bridge tells
+    # TerminalEvents: events of the bridge
 
     def on_hello(self, link: TerminalLink, hello: Greeting, picture: bytes | None) -> None:
         if self.over:
@@ -331,19 +331,19 @@ class TerminalViewer:
         self._write(self._dialect.repaint(reset, picture))
 
     def on_exit(self, exit: Exit) -> None:
-        if self._room.stopping:  # the client is told that it sleeps, and stays: typing wakes it
+        if self._room.stopping:  # the client gets the status, and stays: typing wakes the session
             self._withheld = exit
             return
         self._write(self._dialect.exited(exit))
         self._room.input_dropped(self, self.ahead.ended())
-        if self._dialect.closes_at_exit and not self.ahead:  # else somebody types already
+        if self._dialect.closes_at_exit and not self.ahead:  # else input for the next program waits already
             self.close(CloseCode.FINISHED)
 
     def on_resized(self, size: Size) -> None:
         self._write(self._dialect.resized(size))
 
     def on_trouble(self, trouble: TerminalTrouble) -> None:
-        """One that keeps it from being linked is told once, however often that is tried."""
+        """An error that keeps the viewer from being linked is reported once, however many attempts fail."""
         if self._link is None:
             self._greet_unlinked()
             if trouble == self._trouble:
@@ -367,7 +367,7 @@ class TerminalViewer:
         self.close(CloseCode.FINISHED, "the terminal was ended")
 
     def pass_on(self, frames: bytes) -> None:
-        """Output, in the bridge's own frames."""
+        """Pass on output, in the bridge's own frames."""
         if self.over or self._socket is None:
             return
         self._took += len(frames)

@@ -1,4 +1,4 @@
-"""The object store that the settings ask for, and whether it may be used."""
+"""The object store that the settings ask for, and the check whether it may be used."""
 
 from collections.abc import Callable
 from random import Random
@@ -10,7 +10,7 @@ from sync.ports import ObjectStore
 
 
 def make_objects(settings: Settings, *, limits: RequestLimits | None = None) -> RetryingObjects:
-    """Nothing is asked of it before it is entered; what cannot be right about the address was told by the settings."""
+    """The store is not contacted before it is entered; the settings have already reported a wrong address."""
     return RetryingObjects(_plain(settings), limits or RequestLimits(), Random())
 
 
@@ -37,8 +37,8 @@ def _plain(settings: Settings) -> ObjectStore:
 
 
 async def check_objects(store: RetryingObjects, settings: Settings, warn: Callable[[str], None]) -> None:
-    """Raises ObjectsRefused if the store does not keep what snapshots need, ObjectsUnavailable if it cannot be asked.
-    Where the operator does not want that, nothing is asked and `warn` is told."""
+    """Raises ObjectsRefused if the store breaks a promise that snapshots need, ObjectsUnavailable if it does not
+    answer. With HOLDFAST_OBJECTS_UNCHECKED the store is not asked, and `warn` is called."""
     if settings.objects_unchecked:
         warn("HOLDFAST_OBJECTS_UNCHECKED is set: whether the object store honours conditional writes is not known")
     else:

@@ -1,7 +1,7 @@
-"""Whose accepted writes are in `spool.db`: a note in the file itself says which store they were accepted for.
+"""The owner of `spool.db`: a note in the file itself names the store for which its writes were accepted.
 
 Settings change and data directories move. Writes that were accepted for one store are never replayed into another, and
-never forgotten because the new settings need no spool: the gateway does not start until somebody has decided.
+never forgotten because the new settings need no spool: the gateway does not start until the operator has decided.
 """
 
 import sqlite3
@@ -22,16 +22,17 @@ _UNPOSTED = """SELECT coalesce(sum(max(s.last_seq - coalesce(f.seq, 0), 0)), 0)
 
 @dataclass(frozen=True, slots=True)
 class SpoolFile:
-    """What lies there. `kind` is whose schema it has; None where a start died before it made one."""
+    """The content of the file. `kind` is the kind of store whose schema it has; None if a start died before it made
+    one."""
 
     kind: str | None
     owner: str | None
     waiting: int  # writes or records that the owner does not have yet
-    lost: int = 0  # dead letters that are kept nowhere else: nothing but a person's decision takes them away
+    lost: int = 0  # dead letters that no other place has: only a person's decision removes them
 
 
 def look(path: Path) -> SpoolFile | None:
-    """None if there is no file. Raises CannotOpen."""
+    """Read the file; None if there is none. Raises CannotOpen."""
     if not path.exists():
         return None
     with _opened(path) as db:
@@ -46,7 +47,7 @@ def look(path: Path) -> SpoolFile | None:
 
 
 def check(path: Path, store: StoreUrl) -> None:
-    """Raises CannotOpen if what is in the spool is not for `store`."""
+    """Raises CannotOpen if the records in the spool are not for `store`."""
     found = look(path)
     if found is None or found.kind is None:
         return
@@ -71,7 +72,7 @@ def check(path: Path, store: StoreUrl) -> None:
 
 
 def note(path: Path, store: StoreUrl) -> None:
-    """Write down whose it is from now on. After opening, so that there is a file. Raises CannotOpen."""
+    """Note the owner from now on. After opening, so that there is a file. Raises CannotOpen."""
     with _opened(path) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("CREATE TABLE IF NOT EXISTS belongs_to (store TEXT NOT NULL)")
