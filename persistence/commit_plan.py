@@ -1,16 +1,18 @@
-"""What a batch of writes does to a store: decided here once, performed by each adapter in its own transaction. Pure.
+"""What a batch of writes does to a store. This module decides; each adapter performs it in its own transaction. Pure.
 
-An adapter reads what it knows of the touched sessions (`Head`s, and the seq of cids it already has), asks `plan`, and
-performs the plan. The rules that make a conversation trustworthy live in this file alone:
+An adapter reads what it knows of the touched sessions (`Head`s, and the seqs of cids it has), calls `plan`, and
+performs the plan. The rules that make a conversation trustworthy are in this file alone:
 
 - A record is appended at `last + 1` or not at all, so `seq` has no holes.
-- A cid is stored once. The same cid at the same seq is a retry whose first reply was lost: `Stored`, no second record.
-  At a new seq it is `Duplicate`: a marker record takes the seq the writer had already given. Either way the rest of the
-  write is applied, so that a batch tried again ends in the same state, whatever of it had been kept.
+- A cid is stored once. The same cid at the same seq is a retry whose first reply was lost: `Stored`, no second
+  record. At a new seq it is `Duplicate`: a marker record takes the seq that the writer had already given. The rest of
+  the write is applied in both cases, so a repeated batch ends in the same state, whatever part of it was stored
+  before.
 - `delivered` only grows and never passes `last`. A mark names a record that exists, or has been trimmed away.
 - Only the session's newest writer writes: any other's `fence` is not the head's.
-- A record that cannot be kept is dead: a marker record takes its seq, the record itself goes to the dead letters, and
-  the rest of the write is applied, so that the conversation moves on. Its cid is free: sent again it is another record.
+- A record that the store refuses is dead: a marker record takes its seq, the record itself becomes a dead letter, and
+  the rest of the write is applied, so that the conversation moves on. Its cid is free: sent again it is another
+  record.
 - A rejected write leaves no trace and harms no other.
 """
 
@@ -23,7 +25,7 @@ from msgspec.structs import replace
 
 from persistence.record import Dead, Duplicate, Fenced, Outcome, Record, Rejected, Status, Stored, Write
 
-# Cids of marker records; nobody else may use them, or a marker could collide.
+# Cids of marker records. No other record may have them, or a marker could collide.
 DUPLICATE = "duplicate:"
 REJECTED = "rejected:"
 
@@ -43,16 +45,16 @@ class Plan(msgspec.Struct):
     outcomes: list[Outcome] = []
     rows: list[Record] = []
     marks: list[tuple[str, str, int]] = []  # (status, session id, seq), in order
-    heads: dict[str, Head] = {}  # new heads of the sessions that changed theirs
-    after: dict[str, Head] = {}  # every head as the batch leaves it, changed or not
+    heads: dict[str, Head] = {}  # new heads of the changed sessions
+    after: dict[str, Head] = {}  # every head after the batch, changed or not
     states: dict[str, bytes] = {}
     specs: dict[str, bytes] = {}
-    checkpoints: dict[str, bytes] = {}  # b"" removes; not of a session that has none
-    dead: list[tuple[Record, str]] = []  # records for the dead letters, and why
+    checkpoints: dict[str, bytes] = {}  # b"" removes; not for a session without one
+    dead: list[tuple[Record, str]] = []  # records for the dead letters, each with its reason
 
     @property
     def grown(self) -> dict[str, int]:
-        """How many bytes of payload each session has more."""
+        """The bytes of payload that each session gains."""
         grown: dict[str, int] = {}
         for record in self.rows:
             grown[record.session_id] = grown.get(record.session_id, 0) + len(record.payload)
@@ -65,10 +67,10 @@ def plan(
     cids: Mapping[tuple[str, str], int],
     poison: Mapping[int, str] | None = None,
 ) -> Plan:
-    """Decide every write in order. `heads` has all touched sessions that exist; `cids` the seq of every
-    (session, cid) from `questions` that is stored. An adapter may leave out cids at seqs above the head if its own
-    uniqueness check would then fail the transaction, and plan again. `poison` names the writes, by their place in the
-    batch, that the database was found to refuse, and why."""
+    """Decide every write in order. `heads` has all touched sessions that exist; `cids` has the seq of every stored
+    (session, cid) from `questions`. An adapter may leave out cids at seqs above the head if its own uniqueness check
+    would then fail the transaction, and plan again. `poison` names the writes that the database refuses, by their
+    place in the batch, with the reason."""
     now = {
         session_id: Head(head.last_seq, head.delivered, head.fence, head.checkpoint)
         for session_id, head in heads.items()
@@ -162,12 +164,12 @@ def questions(writes: Iterable[Write], heads: Mapping[str, Head], *, retries_onl
 
 
 def duplicate_marker(record: Record, first: int) -> Record:
-    """What stands at `record.seq` because its cid was stored before, at `first`."""
+    """The marker at `record.seq`: its cid was stored before, at `first`."""
     return _marker(record, DUPLICATE, Status.DUPLICATE, {"cid": record.cid, "first": first})
 
 
 def rejected_marker(record: Record, reason: str) -> Record:
-    """What stands at `record.seq` because the store would not take it."""
+    """The marker at `record.seq`: the store refused the record."""
     metadata = {"cid": _printable(record.cid), "type": _printable(record.type), "reason": reason}
     return _marker(buried(record), REJECTED, Status.REJECTED, metadata)
 
@@ -178,7 +180,8 @@ def _marker(record: Record, prefix: str, status: Status, metadata: Mapping[str, 
 
 
 def buried(record: Record) -> Record:
-    """The record as a dead letter keeps it: what is no text is spelled out, what was never delivered will not be."""
+    """The record in its dead letter: values that are not text are escaped, and a message that was never
+    delivered is `interrupted`."""
     return replace(
         record,
         cid=_printable(record.cid),
@@ -194,8 +197,8 @@ def _printable(text: str) -> str:
 
 
 def is_text(*values: str) -> bool:
-    """Whether any database can keep `values` as text: a lone surrogate from a careless parser is no character, and not
-    all keep a NUL."""
+    """Whether every database can store `values` as text: a lone surrogate from a lenient parser is no character, and
+    some refuse a NUL."""
     for value in values:
         if "\0" in value:
             return False

@@ -1,10 +1,9 @@
-"""Named places where the process may die. Here nothing happens at them.
+"""Named places where the process may die. In production they do nothing.
 
-The campaign puts a function in the place of `reached` that kills the process at one of them, so that each is shown to
-be a place where dying harms nobody. Call it as `crash_points.reached("queue.taken")`: a name imported by itself would
-stay what it is.
+The campaign replaces `reached` with a function that kills the process at one of them, to show that dying there harms
+nobody. Call it as `crash_points.reached("queue.taken")`: a name imported by itself would not be replaced.
 """
 
 
 def reached(point: str) -> None:
-    """The process has come to `point`."""
+    """The process is at `point`."""

@@ -1,4 +1,4 @@
-"""What a store may say no with. The classes differ where the reaction differs."""
+"""Errors of a store. The classes differ where the reaction differs."""
 
 
 class StoreError(Exception):
@@ -10,11 +10,11 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreUnavailable):
-    """No room on the disk: senders are told `storage_full`; try again, it may heal."""
+    """No room on the disk. Senders hear `storage_full`. Retry: room may come back."""
 
 
 class StoreBusy(StoreUnavailable):
-    """Nothing was kept, because somebody holds these sessions; without them the batch would go through."""
+    """Nothing was stored, because another transaction locks these sessions. Without them the batch would succeed."""
 
     def __init__(self, message: str, session_ids: frozenset[str]) -> None:
         super().__init__(message)
@@ -26,8 +26,8 @@ class StoreBroken(StoreError):
 
 
 class CannotOpen(StoreError):
-    """What lies there cannot be used by this code: from opening only; the message says what to do."""
+    """This code cannot use the existing data. Raised only when a store opens; the message says what to do."""
 
 
 class NoRoom(CannotOpen):
-    """The disk is full: it can be opened as soon as there is room."""
+    """The disk is full. The store can open as soon as there is room."""

@@ -1,10 +1,10 @@
-"""Where sessions were left, remembered so that the next batch need not ask. Pure.
+"""The last known state of sessions, so that the next batch need not query it. Pure.
 
-What is taken is forgotten until it is learned again. So a batch that fails leaves nothing behind that may be wrong, and
-the next one of its sessions asks the store. Whoever changes a session in another way than by a batch (loads it, purges
-it, trims it) forgets it, too.
+A taken state is forgotten until it is learned again. So a failed batch leaves no wrong state behind, and the next
+batch of its sessions asks the store. Any other change of a session (load, purge, trim) must make it forget that
+session, too.
 
-Bound: the 50,000 sessions used last, some 15 MB. Of one more, the longest unused is forgotten.
+Bound: the 50,000 sessions used last, some 15 MB. One more replaces the one that was unused for longest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +17,11 @@ SESSIONS = 50_000
 
 
 class Remembered(msgspec.Struct, gc=False):
-    """One session: its number in the store, and where it was left."""
+    """One session: its number in the store, and its last known state."""
 
     no: int
     head: Head
-    version: int = 0  # in a store that others write to as well: whether it was left so shows there
+    version: int = 0  # for a store with other writers: it shows whether the state is still so
 
 
 class RememberedHeads:
@@ -33,12 +33,12 @@ class RememberedHeads:
         return len(self._sessions)
 
     def take(self, session_ids: Iterable[str]) -> dict[str, Remembered]:
-        """Those of them that are remembered."""
+        """The remembered ones among them."""
         forget = self._sessions.pop
         return {session_id: known for session_id in session_ids if (known := forget(session_id, None)) is not None}
 
     def learn(self, sessions: Mapping[str, Remembered]) -> None:
-        """Sessions as they are left; what was taken before may be given again."""
+        """Remember the sessions' new states; `take` may return them again."""
         known = self._sessions
         known |= sessions
         while len(known) > self._most:

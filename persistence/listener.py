@@ -1,4 +1,4 @@
-"""What a store tells of its own accord."""
+"""Events that a store reports by itself."""
 
 from typing import Protocol
 
@@ -6,22 +6,22 @@ from persistence.record import Outcome
 
 
 class StoreListener(Protocol):
-    """Whoever wants to know. Called on the loop; must not raise, and must not wait."""
+    """Called on the loop. Its methods must not raise, and must not wait."""
 
     def grown(self, session_id: str) -> None:
-        """There are new records to read. May be told too often, and another process's may be missed: look now and
-        then."""
+        """There are new records to read. It may be called too often, and another process's records may be missed: so
+        readers also look now and then."""
         ...
 
     def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
-        """What became of the record at `seq` that was Spooled: Stored, Duplicate, Dead, Fenced or Rejected. In seq
-        order per session, perhaps twice; told of what was spooled before a restart, too, and perhaps of a marker, which
-        is Stored."""
+        """The result of the Spooled record at `seq`: Stored, Duplicate, Dead, Fenced or Rejected. In seq order per
+        session, perhaps twice. Also called for records that were spooled before a restart, and perhaps for a marker,
+        which is Stored."""
         ...
 
 
 class NobodyListens:
-    """The listener of a store that nobody asked to listen to."""
+    """The listener of a store that has no other."""
 
     def grown(self, session_id: str) -> None:
         pass

@@ -46,13 +46,13 @@ class _Kept(msgspec.Struct):
     fence: int = 0
 
     def seen(self, record: Record) -> Record:
-        """The record as readers see it: delivery is a watermark."""
+        """The record for readers: delivery is a watermark."""
         if record.status == Status.STORED and record.seq <= self.session.delivered:
             return replace(record, status=Status.DELIVERED)
         return record
 
     def stays(self, record: Record) -> bool:
-        """Whether somebody still waits for the record."""
+        """Whether the record still awaits delivery or an answer."""
         awaits_delivery = record.status == Status.STORED and record.seq > self.session.delivered
         return awaits_delivery or record.status == Status.OPEN
 

@@ -1,4 +1,4 @@
-"""Numbered schema files: which there are, and which a database still needs."""
+"""Numbered schema files: the existing ones, and those that a database still needs."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def shipped(database: str) -> list[Migration]:
 
 
 def missing(migrations: Sequence[Migration], version: int) -> list[Migration]:
-    """What a database at `version` needs, in order. Raises CannotOpen if it is newer than this code."""
+    """The migrations that a database at `version` needs, in order. Raises CannotOpen if it is newer than this code."""
     newest = max((migration.number for migration in migrations), default=0)
     if version > newest:
         raise CannotOpen(

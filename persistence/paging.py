@@ -1,4 +1,4 @@
-"""Sessions looked at again and again, one after the other, while they are purged and made anew under their old ids."""
+"""Reads sessions page by page, again and again, while some are purged and created again under their old ids."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,7 +10,7 @@ Look = Callable[[str], Awaitable[Session | None]]
 
 
 async def seen_again(look: Look, session: Session) -> Session | None:
-    """The session as it is now; None if it is gone, whoever has its id by now."""
+    """The session as it is now; None if it is gone, even if its id is in use again."""
     now = await look(session.id)
     if now is None or (now.user_id, now.created_at) != (session.user_id, session.created_at):
         return None
@@ -20,11 +20,10 @@ async def seen_again(look: Look, session: Session) -> Session | None:
 async def sessions_after(
     store: MessageStore, page: list[Session], *, limit: int, user_id: str | None = None
 ) -> list[Session]:
-    """The sessions that follow `page`, which was read with the same `limit`. A place in the list is gone when its
-    session is purged, and another one when it is created again: then the list goes on after the session before it.
-    Raises StoreUnavailable also if the whole page is gone.
-    """
-    if len(page) < limit:  # new sessions come first in the list: the last page stays the last
+    """The sessions after `page`, which was read with the same `limit`. A purged session loses its place in the list,
+    and one created again gets another place: then the list goes on after the session before it. Raises
+    StoreUnavailable also if the whole page is gone."""
+    if len(page) < limit:  # new sessions come first in the list, so the last page stays the last
         return []
     for session in reversed(page):
         found = await store.sessions(user_id, after=session.id, limit=limit)

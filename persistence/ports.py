@@ -1,4 +1,4 @@
-"""The port to a place that keeps conversations."""
+"""The port to a store of conversations."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -10,9 +10,9 @@ from persistence.user_record import SealedCredential, UserConfig
 
 
 class UserStore(Protocol):
-    """Keeps what belongs to users and to no session. What a method has changed is durable when it returns. Every method
-    may raise StoreUnavailable, those that change something also StoreBroken. A name that is no text is one that nobody
-    has: nothing is found under it, and nothing is kept."""
+    """Keeps what belongs to users and to no session. Changes are durable when a method returns. Every method may
+    raise StoreUnavailable, those that change something also StoreBroken. A name that is not text belongs to nobody:
+    nothing is found under it, and nothing is stored."""
 
     async def credential(self, user_id: str, provider: str) -> SealedCredential | None: ...
 
@@ -46,14 +46,14 @@ class UserStore(Protocol):
 
 class MessageStore(Protocol):
     """Keeps sessions and their records. Every method may raise StoreUnavailable. No other error leaves an adapter,
-    except StoreBroken (from `commit`) and CannotOpen (from opening). Constructors do no I/O. `heard` may be set before
-    opening."""
+    except StoreBroken (from `commit`) and CannotOpen (from opening). Constructors do no I/O. `heard` may be set
+    before opening."""
 
     heard: StoreListener
 
     @property
     def users(self) -> UserStore:
-        """What is kept in the same place of users; open while this is."""
+        """The users' data in the same place; open while this is."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -65,11 +65,11 @@ class MessageStore(Protocol):
     ) -> None: ...
 
     async def installation(self, proposed: str) -> str:
-        """The id of this store, for ever: the first that was proposed."""
+        """The id of this store, for ever: the first proposed one."""
         ...
 
     async def create(self, session: Session) -> Session:
-        """Keep a new session. A known id stays unchanged and is returned: compare `user_id`."""
+        """Store a new session. A known id stays unchanged and is returned: compare `user_id`."""
         ...
 
     async def find(self, session_id: str) -> Session | None: ...
@@ -89,21 +89,20 @@ class MessageStore(Protocol):
         ...
 
     async def usage(self, user_id: str) -> Usage:
-        """How much the user has stored here, without what is on its way to the store."""
+        """The bytes that the user has stored here, without those that are still in a spool."""
         ...
 
     async def waiting(self) -> list[str]:
-        """Ids of sessions with STORED records that were not delivered."""
+        """Ids of sessions with undelivered STORED records."""
         ...
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         """Make all writes durable, in order, in one transaction; return one outcome each, in order.
 
         An appended record must have `seq = last + 1`, else its write is Rejected. A known (session, cid) at the same
-        seq is the same write again (its reply was lost): Stored. At a new seq it is Duplicate. A record that the store
-        cannot keep is Dead. A write whose `fence` is not the session's is Fenced. A write that comes to nothing harms
-        no other write of the batch. Raises StoreUnavailable (nothing was kept, or the retry will find out),
-        StoreBroken.
+        seq is the same write again (its reply was lost): Stored. At a new seq it is Duplicate. A record that the
+        store refuses is Dead. A write whose `fence` is not the session's is Fenced. A failed write harms no other
+        write of the batch. Raises StoreUnavailable (nothing was stored, or the retry will find out), StoreBroken.
         """
         ...
 
@@ -138,11 +137,12 @@ class MessageStore(Protocol):
         """Remove the session's oldest records, at most `limit`, and return how many.
 
         A record goes if it was created before `older_than`, or if more than `keep` come after it. Stops at the first
-        that stays, before seq `below`, and at one that awaits delivery or an answer. A seq is never given again."""
+        that stays, before seq `below`, and at one that awaits delivery or an answer. A seq is never given again.
+        """
         ...
 
     async def purge(self, session_id: str) -> None:
-        """Remove the session, all its records and dead letters. An unknown id is fine."""
+        """Remove the session, all its records and dead letters. No error for an unknown id."""
         ...
 
     async def dead_letters(

@@ -1,10 +1,10 @@
-"""What is kept of a conversation: records, the session they belong to, and the writes that change both.
+"""The parts of a stored conversation: records, their session, and the writes that change both.
 
-A record's `payload` is one JSON object on one line; `content` and `metadata` are members of it. For a message it is the
-browser's own frame, byte for byte, so that what the agent is given after a restart is what the browser sent.
+A record's `payload` is one JSON object on one line; `content` and `metadata` are members of it. For a message it is
+the browser's own frame, byte for byte, so that after a restart the agent gets exactly what the browser sent.
 
-Each message makes a dozen of these values. So they are structs, made at a tenth of the cost of a frozen dataclass. With
-`gc=False` the garbage collector passes them by: all that they hold is frozen, too, so no cycle can be made of them.
+Each message makes a dozen of these values. So they are structs, made at a tenth of the cost of a frozen dataclass.
+With `gc=False` the garbage collector skips them: everything in them is frozen, too, so they form no cycle.
 """
 
 from enum import StrEnum
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Status(StrEnum):
-    """Where a record stands. A message is `stored`, then `delivered`, unless it is `expired`, `interrupted` or
+    """The state of a record. A message is `stored`, then `delivered`, unless it is `expired`, `interrupted` or
     `cancelled`."""
 
     STORED = "stored"
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     role: str
     type: str
     payload: bytes
-    created_at: float  # seconds since 1970, for people; nothing is ordered by it
+    created_at: float  # seconds since 1970, for people; never used to order records
     status: str = Status.COMPLETE  # records that await delivery begin as STORED
 
     @property
@@ -47,11 +47,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return f"{self.session_id}.{self.seq}"
 
 
-NO_USER = ""  # the `user_id` of a session that belongs to the services; no user is called so
+NO_USER = ""  # The `user_id` of a session that belongs to the services; no user has this name
 
 
 class Session(msgspec.Struct, frozen=True, gc=False):
-    """A session as the store knows it. `spec` is what its creator asked for, `state` where its actor stands: JSON."""
+    """A session in the store. `spec` is its creator's request, `state` the state of its actor: JSON."""
 
     id: str
     user_id: str
@@ -60,12 +60,12 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     state: bytes = b"{}"
     last_seq: int = 0
     delivered: int = 0  # every STORED record up to this seq has reached the agent
-    first_seq: int = 1  # what was before it has been trimmed away
+    first_seq: int = 1  # earlier records have been trimmed away
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """What a user has: sessions, archived ones included, the bytes of their records' payloads, and of the files in the
-    newest snapshot of each, as their states tell it (`snapshot_bytes`)."""
+    """A user's usage: sessions, archived ones included, the bytes of their records' payloads, and of the files in
+    each session's newest snapshot, as its state reports them (`snapshot_bytes`)."""
 
     sessions: int = 0
     record_bytes: int = 0
@@ -73,7 +73,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """What one session changes in one step: all of it becomes durable, or none."""
+    """The changes of one session in one step: all of them become durable, or none."""
 
     session_id: str
     append: Record | None = None
@@ -82,7 +82,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     state: bytes | None = None
     checkpoint: bytes | None = None  # the unfinished answer; overwritten each time, b"" removes it
     spec: bytes | None = None
-    fence: int | None = None  # the number `load` gave its writer; None is not checked, and not for a session's own
+    fence: int | None = None  # the number that `load` gave its writer; None is not checked, and not for a session's own
 
     @property
     def size(self) -> int:
@@ -105,31 +105,31 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Duplicate(msgspec.Struct, frozen=True, gc=False):
-    """The cid was known: `first` is its record's seq. At the new seq stands a marker record of type `duplicate`."""
+    """The cid was known: `first` is its record's seq. A marker record of type `duplicate` is at the new seq."""
 
     first: int
 
 
 class Spooled(msgspec.Struct, frozen=True, gc=False):
-    """The write is durable on this node, and the store will follow: `StoreListener.settled` tells what came of it."""
+    """The write is durable on this node, and the store will follow: `StoreListener.settled` reports the result."""
 
     seq: int
     unique: bool = False  # whether it is certain that the cid is new: the store will not call it a Duplicate
 
 
 class Dead(msgspec.Struct, frozen=True, gc=False):
-    """The store will never take this record. It is among the dead letters; at its seq stands a marker of type
-    `rejected`. The rest of the write was kept."""
+    """The store will never take this record. It is a dead letter; a marker of type `rejected` is at its seq. The rest
+    of the write was stored."""
 
     reason: str
 
 
 class Fenced(msgspec.Struct, frozen=True, gc=False):
-    """Somebody else has loaded the session since this writer did; nothing of the write was kept."""
+    """Another writer has loaded the session since; nothing of the write was stored."""
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
-    """The write does not fit what is stored; nothing of it was kept."""
+    """The write does not fit the stored state; nothing of it was stored."""
 
     reason: str
 
@@ -138,7 +138,7 @@ Outcome = Stored | Spooled | Duplicate | Dead | Fenced | Rejected
 
 
 class DeadLetter(msgspec.Struct, frozen=True, gc=False):
-    """A record that the store would not take, and why. `record.status` is what it will have if it is stored yet."""
+    """A record that the store refused, and why. `record.status` is the status it gets if it is stored later."""
 
     number: int  # given by the store, never twice
     record: Record

@@ -1,4 +1,4 @@
-"""A record as everybody outside reads it: on the sockets, in the API and at an HTTP sink. Pure."""
+"""A record in the form for the outside: on the sockets, in the API and at an HTTP sink. Pure."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -9,19 +9,18 @@ import orjson
 
 from persistence.record import Record
 
-BRIEF_BYTES = 4096  # a spec that is no longer is listed as it is
+BRIEF_BYTES = 4096  # a spec of at most so many bytes is listed whole
 
 
 def brief(spec: bytes) -> bytes:
-    """A session's spec as lists show it: without what its agent is given first, which may be long."""
+    """A session's spec in lists: without the agent's `start` and `pending`, which may be long."""
     if len(spec) <= BRIEF_BYTES:
         return spec
     return orjson.dumps({name: part for name, part in orjson.loads(spec).items() if name not in ("start", "pending")})
 
 
 def up_to(records: Iterable[Record], max_bytes: int | None) -> list[Record]:
-    """The first of them: none once the payloads of those before it have `max_bytes`. What is left out is not looked
-    at."""
+    """The first of them; no further one once their payloads have `max_bytes`. The rest is not even read."""
     found, size = list[Record](), 0
     for record in records:
         found.append(record)
@@ -33,8 +32,7 @@ def up_to(records: Iterable[Record], max_bytes: int | None) -> list[Record]:
 
 def content_of(payload: dict[str, Any]) -> Any:
     """A permission or a question, and their answers, have no `content` of their own: it is the frame without its
-    envelope.
-    """
+    envelope."""
     if "content" in payload:
         return payload["content"]
     return {key: value for key, value in payload.items() if key not in ("type", "cid", "metadata")}

@@ -1,7 +1,6 @@
-"""One address to which records are posted, on connections that are kept.
+"""One address to which records are posted, on kept connections.
 
-HTTP/1.1 on them is spoken by the house's one client, which whoever builds the store hands in:
-docs/decisions/0015-our-own-http-client.md.
+The builder of the store passes in the project's own HTTP/1.1 client: docs/decisions/0015-our-own-http-client.md.
 """
 
 import asyncio
@@ -17,11 +16,11 @@ from persistence.http_sink.responses import Again, RetryReason, SinkResponse, Ve
 
 ANSWER_BYTES = 64 * 2**10
 POST_SECONDS = 10.0
-IDLE_SECONDS = 30.0  # a connection that was not used so long is not used any more: somebody may have forgotten it
+IDLE_SECONDS = 30.0  # a connection unused for so long is closed: a device between may have forgotten it
 
 
 class HttpConnection(Protocol):
-    """One connection. `is_idle` is whether it can be asked (again)."""
+    """One connection. `is_idle` is whether it can take a request."""
 
     @property
     def is_idle(self) -> bool: ...
@@ -29,11 +28,11 @@ class HttpConnection(Protocol):
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, most: int
     ) -> tuple[int, Mapping[bytes, bytes], bytes]:
         """Status, headers by name in lower case, and the first `most` bytes of the body. Raises OSError; its text has
-        nothing that the other end sent. The head is bounded, time is for the caller to bound."""
+        nothing from the other end. The head is bounded; the caller bounds the time."""
         ...
 
     def close(self) -> None:
-        """At once, whatever is under way."""
+        """Close at once, even during a request."""
         ...
 
 
@@ -41,12 +40,13 @@ Connect = Callable[[str, int, ssl.SSLContext | None], Awaitable[HttpConnection]]
 
 
 class SinkClient:
-    """Posts to `base`, with `token`, which is in nothing that is said, stored or raised. At most `connections` at once;
-    who comes then waits.
+    """Posts to `base`, with `token`, which no text, store or error contains. At most `connections` at once; a further
+    post waits.
 
     Redirects are not followed. Certificates are checked against the system's store (`SSL_CERT_FILE` is OpenSSL's own
     way to name another). Proxies of the environment are not used: a variable that was set for something else must not
-    send conversations elsewhere."""
+    send conversations elsewhere.
+    """
 
     def __init__(
         self, base: str, token: str, connect: Connect, *, connections: int, post_seconds: float = POST_SECONDS
@@ -71,7 +71,7 @@ class SinkClient:
         self._token = token
         self._post_seconds = post_seconds
         self._turnstile = asyncio.Semaphore(connections)
-        self._idle: list[tuple[HttpConnection, float]] = []  # and when it was last used; the newest last
+        self._idle: list[tuple[HttpConnection, float]] = []  # with the time of the last use; the newest last
         self._tls: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> Self:
@@ -85,7 +85,7 @@ class SinkClient:
             self._idle.pop()[0].close()
 
     async def post(self, path: str, key: str, body: bytes) -> Verdict:
-        """Post once. What does not answer in time, or at all, is Again."""
+        """Post once. No answer, or a late one, is Again."""
         headers = {**self._headers, "Idempotency-Key": key}
         try:
             async with self._turnstile, asyncio.timeout(self._post_seconds), self._connection() as connection:
@@ -101,7 +101,7 @@ class SinkClient:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[HttpConnection]:
-        """The one used last, which is the most likely to be still there, or a new one."""
+        """The most recently used connection, which is the most likely to be alive, or a new one."""
         now = asyncio.get_running_loop().time()
         connection: HttpConnection | None = None
         while self._idle and connection is None:

@@ -1,4 +1,4 @@
-"""The SQLite store of an HTTP sink: it numbers, deduplicates and serves readers, and knows what has been passed on."""
+"""The SQLite store of an HTTP sink: it numbers, deduplicates and serves readers, and knows what has been posted."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ KEEP = """INSERT INTO forwarded SELECT no, min(?, last_seq) FROM sessions WHERE 
 
 
 class Behind(NamedTuple):
-    """A session with records that were not passed on: those after `done`, up to `last`."""
+    """A session with unposted records: those after `done`, up to `last`."""
 
     session_id: str
     done: int
@@ -45,7 +45,7 @@ class SinkIndex(SqliteStore):
         return await self._file.read("behind", lambda db: [Behind(*row) for row in db.execute(BEHIND)])
 
     async def address(self) -> str | None:
-        """Whom records were last accepted for."""
+        """The service for which records were last accepted."""
         row = await self._file.read("address", lambda db: db.execute("SELECT address FROM sink").fetchone())
         return row[0] if row else None
 
@@ -54,21 +54,21 @@ class SinkIndex(SqliteStore):
         await self._file.write("address", lambda db: db.execute(sql, (address,)))
 
     async def page(self, session_id: str, *, after: int, upto: int) -> list[Record]:
-        """The first records with after < seq <= upto: at most 32, and none more once they are 256 KiB."""
+        """The first records with after < seq <= upto: at most 32, and no further one once they have 256 KiB."""
         return await self._file.read("page", lambda db: _page(db, session_id, after, upto))
 
     async def keep(self, cursors: Mapping[str, int]) -> None:
-        """Note how far sessions were passed on. A cursor only grows; one of an unknown session is nothing."""
+        """Note how far sessions were posted. A cursor only grows; an unknown session is ignored."""
         rows = [(seq, session_id) for session_id, seq in cursors.items()]
         await self._file.write("keep", lambda db: transaction(db, lambda db: db.executemany(KEEP, rows)))
 
     async def reject(self, record: Record, reason: str) -> bool:
-        """Bury the record: a marker takes its place. False: it does not stand there any more."""
+        """Make the record a dead letter; a marker takes its place. False: it is not there any more."""
         size = 2 * (len(record.payload) + WRITE_LOG_BYTES)
         return await self._file.commit(size, lambda db: transaction(db, lambda db: _reject(db, record, reason)))
 
     async def letter(self, number: int) -> tuple[DeadLetter, Outcome] | None:
-        """A dead letter, and what the index would make of it now."""
+        """A dead letter, and the result that a retry would have in the index."""
         return await self._file.read("letter", lambda db: _letter(db, number))
 
 
@@ -90,7 +90,7 @@ def _reject(db: sqlite3.Connection, record: Record, reason: str) -> bool:
     row = db.execute(f"{RECORDS} {same}", (record.session_id, record.seq, record.cid, record.created_at)).fetchone()
     if row is None:
         return False
-    now = Record(*row)  # its status may have changed while it was posted
+    now = Record(*row)  # its status may have changed during the post
     replace_record(db, rejected_marker(now, reason))
     (no,) = db.execute("SELECT no FROM sessions WHERE id = ?", (record.session_id,)).fetchone()
     bury(db, no, buried(now), reason)

@@ -1,10 +1,10 @@
-"""What an HTTP sink is told of a record, and what its answer means for it. Pure.
+"""The request for a record, and what the service's answer means. Pure.
 
 An answer means one of three things. `RecordTaken`: a 2xx that names the message. `RecordRefused`: a 4xx about the
-record itself; it would be refused for ever, so it is buried and the next one goes on. `Again`: everything else. Two
-kinds of those are not the sink's trouble but the operator's: a refused token, and an answer that only some other
-service would give. To bury records for such a mistake would lose a conversation to a typing error, so they wait, and
-the log says why.
+record itself; it would be refused for ever, so it becomes a dead letter and the next one goes on. `Again`: everything
+else. Two of those are the operator's problem, not the sink's: a refused token, and an answer that only another
+service would give. A dead letter for each record would lose a conversation to a typing error. So the records wait,
+and the log says why.
 """
 
 from datetime import UTC
@@ -25,7 +25,7 @@ REASON_CHARACTERS = 300
 
 
 class RetryReason(StrEnum):
-    """Why a post is repeated: each is logged for itself."""
+    """Why a post is repeated. Each reason is logged separately."""
 
     AWAY = "away"
     CREDENTIALS = "credentials"
@@ -34,12 +34,12 @@ class RetryReason(StrEnum):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it will not heal until an operator changes a setting."""
+        """Whether an operator must change a setting."""
         return self is not RetryReason.AWAY
 
 
 class SinkResponse(msgspec.Struct, frozen=True, gc=False):
-    """What came back: the beginning of the body is enough."""
+    """An answer; the beginning of its body is enough."""
 
     status: int
     body: bytes = b""
@@ -68,7 +68,7 @@ Verdict = RecordTaken | Again | RecordRefused
 
 
 def judge(answer: SinkResponse, *, wall: float) -> Verdict:
-    """What `answer`, come at `wall` seconds since 1970, means."""
+    """The meaning of `answer`, which came at `wall` seconds since 1970."""
     match answer.status:
         case status if 200 <= status < 300:
             if _names_a_message(answer.body):
@@ -76,7 +76,7 @@ def judge(answer: SinkResponse, *, wall: float) -> Verdict:
             words = f"{status} without a messageId: does HOLDFAST_STORE point at the right service?"
             return Again(RetryReason.MISDIRECTED, words)
         case status if 300 <= status < 400:
-            # To follow would give the token and the conversation to whoever is named, and make a POST a GET.
+            # A redirect would give the token and the conversation to any named server, and turn a POST into a GET.
             return Again(
                 RetryReason.REDIRECT, f"{status}: redirects are not followed; set HOLDFAST_STORE to its target"
             )
@@ -100,13 +100,13 @@ def _names_a_message(body: bytes) -> bool:
 
 
 def retry_after(value: str | None, *, wall: float) -> float:
-    """Seconds to wait as the header says, by number or date, at most five minutes; 0 for what makes no sense."""
+    """The header's seconds or date as seconds to wait, at most five minutes; 0 if it makes no sense."""
     text = (value or "").strip()
     if text.isascii() and text.isdecimal():
         return LONGEST_WAIT_SECONDS if len(text) > 9 else min(float(text), LONGEST_WAIT_SECONDS)
     try:
         date = parsedate_to_datetime(text)
-        if date.tzinfo is None:  # what is written as -0000 is UTC, too
+        if date.tzinfo is None:  # a date with -0000 is UTC, too
             date = date.replace(tzinfo=UTC)
         return min(max(date.timestamp() - wall, 0.0), LONGEST_WAIT_SECONDS)
     except (ValueError, OverflowError):
@@ -114,7 +114,7 @@ def retry_after(value: str | None, *, wall: float) -> float:
 
 
 def spoken(answer: SinkResponse) -> str:
-    """The answer as a reason for people: its status and how it begins, without what would play tricks on a screen."""
+    """The answer as a reason for people: its status and its beginning, without characters that confuse a terminal."""
     text = answer.body.decode(errors="replace").strip()[:REASON_CHARACTERS]
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return f"{answer.status}: {shown}" if shown else str(answer.status)
@@ -125,8 +125,8 @@ def path_of(session_id: str) -> str:
 
 
 def key_of(record: Record) -> str:
-    """The record's idempotency key, the same whenever it is posted. An id that was purged, or a data directory that was
-    lost or set back, has other records at the same seqs, which the sink must not take for the old ones."""
+    """The record's idempotency key, the same at each post. After a purge, or a data directory that was lost or set
+    back, other records have the same seqs. The key differs, so the sink does not take them for the old ones."""
     which = sha256(f"{record.created_at!r} {record.cid}".encode()).hexdigest()[:16]
     return f"{quote(record.session_id, safe='')}.{record.seq}.{which}"
 
@@ -137,7 +137,7 @@ def is_marker(record: Record) -> bool:
 
 
 def body_of(record: Record) -> bytes | RecordRefused:
-    """What is posted of the record."""
+    """The body of the post."""
     try:
         payload = orjson.loads(record.payload)
         if not isinstance(payload, dict):

@@ -1,16 +1,16 @@
-"""Whose record is posted next: the core of the HTTP sink. Pure.
+"""Decides which session's record is posted next: the core of the HTTP sink. Pure.
 
-A session that is behind has a *lane*: everything up to `done` is where it belongs, everything up to `last` is in the
-index and waits. A lane holds no records; they are read from the index when its turn comes, so an outage makes the file
-grow and not the process. A lane that has caught up is dropped; the next record makes a new one.
+A session with unposted records has a *lane*: the sink has everything up to `done`; everything up to `last` is in the
+index and waits. A lane holds no records; they are read from the index at its turn, so an outage makes the file grow
+and not the process. A lane without unposted records is dropped; the next record makes a new one.
 
-A lane is in one of four places. *Ready*: in line for a turn. *Out*: its turn is under way; one by one its records are
-posted, a page of them, then it goes to the end of the line. *Resting*: a post failed, and it waits until it is due.
-*Again*: it is due; its next turn is one of a suspect, and suspects may use only a part of the turns. So sessions that
-hang take nothing from those that do not, and cannot be starved by them either.
+A lane is in one of four places. *Ready*: in line for a turn. *Out*: in its turn; its records are posted one by one, a
+page of them, then it goes to the end of the line. *Resting*: a post failed, and it waits until it is due. *Again*: it
+is due; its next turn is one of a suspect, and suspects may use only a part of the turns. So sessions that hang take
+nothing from the others, and the others cannot starve them.
 
-What never happens: two turns of one session at once; a record posted before an earlier one of its session was taken or
-buried; a record passed over.
+What never happens: two turns of one session at once; a record posted before an earlier one of its session was taken
+or became a dead letter; a record skipped.
 """
 
 from collections import deque
@@ -31,14 +31,14 @@ class Lane(msgspec.Struct, eq=False, gc=False):
     session_id: str
     done: int
     last: int
-    since: float  # when the oldest that waits was created, or a little earlier
+    since: float  # when the oldest waiting record was created, or a little earlier
     failures: int = 0  # posts in a row
-    suspect: bool = False  # how its present turn is counted
-    gone: bool = False  # the session was purged: what its turn still finds out is of no interest
+    suspect: bool = False  # whether its present turn counts as a suspect's
+    gone: bool = False  # the session was purged: the result of its turn does not matter
 
 
 class SinkScheduler:
-    """Decides whose turn it is. `waiting` counts records, `troubled` lanes whose last post failed."""
+    """Decides the next turn. `waiting` counts records, `troubled` counts lanes whose last post failed."""
 
     def __init__(self, rng: Random, *, turns: int = TURNS, suspects: int = SUSPECTS) -> None:
         self._rng = rng
@@ -55,11 +55,11 @@ class SinkScheduler:
         self.troubled = 0
 
     def found(self, session_id: str, *, done: int, last: int, since: float) -> None:
-        """The index holds records of the session from before it was opened. To be told before anything grows."""
+        """The index has records of the session from an earlier process. Call it before any `grew`."""
         self._open(Lane(session_id, done, last, since))
 
     def grew(self, session_id: str, seq: int, created_at: float) -> bool:
-        """The record at `seq` is in the index; return whether it will be posted (or has been posted before)."""
+        """The record at `seq` is in the index. Return whether it will be posted, or has been."""
         lane = self._lanes.get(session_id)
         if lane is None:
             self._open(Lane(session_id, seq - 1, seq, created_at))
@@ -74,7 +74,8 @@ class SinkScheduler:
         self.waiting += lane.last - lane.done
 
     def next(self, now: float) -> Lane | None:
-        """Begin the next turn: post what is after `done`, in order, then say `ended` or `failed`. None: not now."""
+        """Begin the next turn: post the records after `done`, in order, then call `ended` or `failed`. None: no turn
+        now."""
         while self._resting and self._resting[0][0] <= now:
             self._again.append(heappop(self._resting)[2])
         if self.out >= self._turns:
@@ -91,11 +92,11 @@ class SinkScheduler:
 
     @property
     def wake_at(self) -> float | None:
-        """When to ask `next` again, if nothing grows and no turn ends before."""
+        """When to call `next` again, if no record comes and no turn ends before."""
         return self._resting[0][0] if self._resting else None
 
     def passed(self, lane: Lane, seq: int, created_at: float) -> None:
-        """The sink has everything of the lane up to `seq`, or it was buried."""
+        """The sink has everything of the lane up to `seq`, or it became a dead letter."""
         if lane.gone:
             return
         self.waiting -= seq - lane.done
@@ -103,7 +104,7 @@ class SinkScheduler:
         self._calm(lane)
 
     def ended(self, lane: Lane) -> None:
-        """The turn is over and nothing failed."""
+        """The turn ended without a failure."""
         self._return(lane)
         if lane.gone:
             return
@@ -113,8 +114,8 @@ class SinkScheduler:
             del self._lanes[lane.session_id]
 
     def failed(self, lane: Lane, now: float, *, at_least: float = 0.0) -> None:
-        """The turn is over because a post failed: rest `at_least` so long, and then some, so that those who were told
-        the same moment do not all come in it."""
+        """The turn ended because a post failed: rest at least `at_least`, and a random time more, so that lanes with
+        the same answer do not all come back at once."""
         self._return(lane)
         if lane.gone:
             return
@@ -137,12 +138,12 @@ class SinkScheduler:
         return lane is not None and lane.done < lane.last
 
     def done(self, session_id: str) -> int | None:
-        """Up to where the sink has the session's records; None: it has all."""
+        """The sink has the session's records up to here; None: it has all."""
         lane = self._lanes.get(session_id)
         return None if lane is None else lane.done
 
     def oldest_since(self) -> float | None:
-        """When about the oldest waiting record was created."""
+        """Roughly when the oldest waiting record was created."""
         return min((lane.since for lane in self._lanes.values()), default=None)
 
     def _calm(self, lane: Lane) -> None:
@@ -156,7 +157,7 @@ class SinkScheduler:
 
 
 def _first(line: deque[Lane]) -> Lane | None:
-    """Take the first that is not gone."""
+    """The first lane that is not gone; takes it out."""
     while line:
         lane = line.popleft()
         if not lane.gone:

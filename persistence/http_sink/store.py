@@ -1,9 +1,9 @@
-"""Conversations at somebody else's HTTP service; a SQLite file beside us numbers, deduplicates and serves readers.
+"""Conversations at another HTTP service. A local SQLite file numbers, deduplicates and serves readers.
 
-What `commit` returns is durable in that file, for ever; a courier posts it to the service, in order per session, until
-the service has it or refuses it for good. The decisions are in `scheduler.py` (whose turn) and `responses.py` (what an
-answer means). How far each session has come is written down about once a second: after a crash the last posts are
-repeated, with the same idempotency keys.
+Everything that `commit` returned is durable in that file, for ever. A courier posts it to the service, in order per
+session, until the service has it or refuses it for good. The decisions are in `scheduler.py` (whose turn) and
+`responses.py` (what an answer means). The position of each session is written down about once a second: after a crash
+the last posts are repeated, with the same idempotency keys.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ log = structlog.stdlib.get_logger()
 KEEP_SECONDS = 1.0
 LEAVE_SECONDS = 2.0
 REMIND_SECONDS = 60.0
-SPARE_CONNECTIONS = 4  # for dead letters that are tried again
+SPARE_CONNECTIONS = 4  # for retries of dead letters
 
 
 class HttpStore(SinkIndex):
@@ -106,7 +106,7 @@ class HttpStore(SinkIndex):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What was not posted stays in the index for the next start."""
+        """Unposted records stay in the index for the next start."""
         self._leaving = True
         task, self._task = self._task, None
         async with AsyncExitStack() as last:
@@ -125,7 +125,7 @@ class HttpStore(SinkIndex):
 
     @property
     def failing(self) -> str | None:
-        """Why some session's last post was not taken; None if all were."""
+        """Why some session's last post failed; None if none did."""
         return self._reason if self._courier.troubled else None
 
     def stats(self) -> dict[str, float]:
@@ -152,13 +152,13 @@ class HttpStore(SinkIndex):
         try:
             outcomes = await asyncio.shield(committing)
         except asyncio.CancelledError:
-            # It goes on, and what it keeps must be posted although nobody waits for it any more.
+            # The commit goes on, and its records must be posted although the caller is gone.
             committing.add_done_callback(lambda done: self._abandoned(writes, done))
             raise
         return self._accept(writes, outcomes)
 
     def _accept(self, writes: Sequence[Write], outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """What is in the index goes on its way; markers do not."""
+        """Queue the new records for posting, except markers."""
         told = list(outcomes)
         for place, (write, outcome) in enumerate(zip(writes, outcomes, strict=True)):
             record = write.append
@@ -177,17 +177,17 @@ class HttpStore(SinkIndex):
         self, session_id: str, *, older_than: float | None, keep: int | None, below: int, limit: int = 1000
     ) -> int:
         done = self._courier.done(session_id)
-        below = below if done is None else min(below, done + 1)  # the service has not seen the rest
+        below = below if done is None else min(below, done + 1)  # the service has not got the rest
         return await super().trim(session_id, older_than=older_than, keep=keep, below=below, limit=limit)
 
     async def purge(self, session_id: str) -> None:
-        """The service is not asked to forget what it has."""
+        """The service is not asked to delete anything."""
         await super().purge(session_id)
         self._courier.forget(session_id)
-        self._cursors.pop(session_id, None)  # or it would be taken for one of the id's next life
+        self._cursors.pop(session_id, None)  # or the next session of this id would inherit it
 
     async def retry_dead_letter(self, number: int) -> Outcome | None:
-        """Post it once more. Raises StoreUnavailable when the service says neither yes nor no."""
+        """Post it once more. Raises StoreUnavailable if the answer is neither yes nor no."""
         found = await self.letter(number)
         if found is None:
             return None
@@ -224,7 +224,7 @@ class HttpStore(SinkIndex):
             stopped = await self._serve(lane)
         except StoreError as error:
             stopped = Again(RetryReason.AWAY, f"the index {self._path}: {error}")
-        except Exception:  # one session's mistake must not stop the posting of all others
+        except Exception:  # one session's error must not stop the posts of all others
             log.exception("sink.turn_failed", session_id=lane.session_id)
             stopped = Again(RetryReason.AWAY, "a mistake of ours, see the log")
         if stopped is None:
@@ -235,10 +235,10 @@ class HttpStore(SinkIndex):
         self._wake.set()
 
     async def _serve(self, lane: Lane) -> Again | None:
-        """Post a page of the lane's records; return why it stopped before its end, if a post failed."""
+        """Post a page of the lane's records. Return why it stopped early, if a post failed."""
         upto = lane.last
         page = await self.page(lane.session_id, after=lane.done, upto=upto)
-        if not page:  # trimmed after they were posted, before that was written down
+        if not page:  # trimmed after the post, before the cursor was written
             self._courier.passed(lane, upto, lane.since)
             self._tell(lane, upto, Stored(upto))
         for record in page:
@@ -312,7 +312,8 @@ class HttpStore(SinkIndex):
             await self._keep()
 
     async def _keep(self) -> None:
-        """Write the cursors down. What cannot be written now is written with the next ones, or posted again."""
+        """Write the cursors down. If that fails, they are written with the next ones, or the records are posted
+        again."""
         cursors = dict(self._cursors)
         if not cursors:
             return

@@ -1,15 +1,16 @@
-"""A batch of writes in PostgreSQL: one statement if its sessions are as they were left, a careful transaction if not.
+"""A batch of writes in PostgreSQL: one statement if its sessions are as the gateway left them, else a careful
+transaction.
 
-The quick way. The gateway is nearly always its sessions' only writer, so it remembers where it left them (`heads.py`),
-plans the batch on that assumption, and sends the plan as one statement. Another gateway may have written since, so the
-statement itself checks the assumption, row by row and under the rows' locks: if one session differs, or one cid is
-known, it fails and nothing is kept. One round trip, one fsync, and the fence is checked where the rows are written.
-Each batch raises its sessions' version: a batch whose connection was lost, and which a slow server performs after
-newer ones, fails on that. A lone record has a shorter statement of the same effect.
+The quick way. The gateway is nearly always its sessions' only writer, so it remembers their last state (`heads.py`),
+plans the batch on that assumption, and sends the plan as one statement. Another gateway may have written since, so
+the statement itself checks the assumption, row by row and under the rows' locks: if one session differs, or one cid
+is known, it fails and nothing is stored. One round trip, one fsync, and the fence is checked where the rows are
+written. Each batch raises its sessions' version. A batch whose connection was lost may reach a slow server after
+newer ones; it fails on that version. A lone record has a shorter statement of the same effect.
 
-The careful way, for everything else: a session not remembered or changed by another gateway, a resend, a refusal. The
-rows are locked and read, and the plan is performed. If the database refuses the data, the batch is halved, and again,
-until the refused writes are alone. Those are planned once more as poison. All in one transaction.
+The careful way, for everything else: a session that is not remembered or that another gateway changed, a resend, a
+refusal. The rows are locked and read, and the plan is performed. If the database refuses the data, the batch is
+halved, and again, until the refused writes are alone. Those are planned once more as poison. All in one transaction.
 
 Locks are always taken in the order of the sessions' numbers, so that two commits never wait for each other.
 """
@@ -40,8 +41,8 @@ HELD = """SELECT id FROM sessions WHERE id = ANY ($1::text[]) EXCEPT
 
 
 async def commit(connection: Connection, writes: Sequence[Write], heads: RememberedHeads) -> list[Plan]:
-    """Keep the batch and return what was done, in order. Raises StoreBusy and the driver's errors: then nothing was
-    kept, or the connection is lost and the retry will find out."""
+    """Store the batch and return the outcomes, in order. Raises StoreBusy and the driver's errors: then nothing was
+    stored, or the connection is lost and the retry will find out."""
     session_ids = dict.fromkeys(write.session_id for write in writes)
     believed = heads.take(session_ids)
     try:
@@ -66,11 +67,11 @@ async def _quickly(
         return None
     decided = plan(writes, heads, {})
     if any(isinstance(outcome, Rejected | Fenced) for outcome in decided.outcomes):
-        return None  # nobody is turned away for a belief
+        return None  # an assumption is no reason to refuse a write
     try:
         await _perform(connection, decided, believed)
     except asyncpg.PostgresError as error:
-        if isinstance(error, NotAsBelieved) or refuses(error):  # a known cid is refused, too
+        if isinstance(error, NotAsBelieved) or refuses(error):  # a known cid violates a constraint, too
             return None
         raise
     return [decided]
@@ -102,7 +103,7 @@ async def _piecewise(connection: Connection, writes: Sequence[Write], found: Map
     except asyncpg.PostgresError as error:
         if not refuses(error):
             raise
-        # Not even the marker is taken: the conversation cannot move on until somebody looks at the database.
+        # The database refuses even the marker: the conversation cannot move on until a person looks at the database.
         held = frozenset({writes[0].session_id})
         raise StoreBusy(
             f"the database refuses what session {writes[0].session_id} writes: {poison[0]}", held
@@ -125,14 +126,14 @@ async def _ask_and_perform(
 
 
 async def _blame(connection: Connection, session_ids: list[str], error: asyncpg.PostgresError) -> None:
-    """Raise StoreBusy with the sessions that somebody holds, if it can still be seen which."""
+    """Raise StoreBusy with the sessions that others lock, if that can still be seen."""
     ids = [session_id for session_id in session_ids if is_text(session_id)]
     if held := frozenset(row[0] for row in await connection.fetch(HELD, ids)):
         raise StoreBusy(f"{len(held)} sessions are locked by another connection", held) from error
 
 
 async def _perform(connection: Connection, decided: Plan, believed: Mapping[str, Remembered]) -> None:
-    """Send the plan. All sessions in `believed` must be so, or it fails; on success they are brought up to date."""
+    """Send the plan. It fails unless all sessions are as `believed`; on success they are brought up to date."""
     if not believed:
         return
     rows: dict[str, list[Any]] = {
@@ -156,7 +157,7 @@ async def _perform(connection: Connection, decided: Plan, believed: Mapping[str,
 
 
 def _steps(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
-    """What each session is believed to be, and becomes; in the order in which they are locked."""
+    """For each session the assumed state and the new one, in the order of the locks."""
     steps = []
     grown = decided.grown
     for session_id, remembered in believed.items():
@@ -178,7 +179,7 @@ def _steps(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
 
 
 def _added(decided: Plan, believed: Mapping[str, Remembered]) -> list[Any]:
-    # A statement does not see its own rows, so what is added and marked in one batch is added as it is marked.
+    # A statement does not see its own rows, so a record that the same batch marks gets its mark as it is added.
     marks = {(session_id, seq): status for status, session_id, seq in decided.marks}
     return [
         _row(record, believed, marks.get((record.session_id, record.seq), record.status) if marks else record.status)
@@ -224,8 +225,8 @@ PARTS = {
         SELECT (x.message).*, x.reason, x.buried_at FROM unnest(%s::new_dead_letter[]) x""",
 }
 
-# A session's step and its one record: the first two parts for one row each, as plain values. There is no record without
-# the step. Returns true; no row if the session was not as believed: then nothing was done.
+# A session's step and its one record: the first two parts for one row each, as plain values. There is no record
+# without the step. Returns true; no row if the session was not as assumed: then nothing was done.
 LONE = """WITH stepped AS (
         UPDATE sessions SET version = version + 1, last_seq = $4, delivered = $5,
         state = coalesce($6, state), spec = coalesce($7, spec), stored_bytes = stored_bytes + $8::bigint
@@ -236,6 +237,6 @@ LONE = """WITH stepped AS (
 
 @cache
 def _statement(parts: tuple[str, ...]) -> str:
-    """The parts as one statement. $1 is how many sessions it must find as believed, then come the parts' rows."""
+    """The parts as one statement. $1 is the number of sessions that must match; then come the parts' rows."""
     steps = ", ".join(f"{part} AS ({PARTS[part] % f'${place}'})" for place, part in enumerate(parts, 2))
     return f"WITH {steps} SELECT all_as_believed((SELECT count(*) FROM stepped), $1)"

@@ -22,15 +22,15 @@ log = structlog.stdlib.get_logger()
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 5.0  # a person waits for it
-COMMIT_LOCK_SECONDS = 0.25  # who holds a session's row longer has its session set aside
+COMMIT_LOCK_SECONDS = 0.25  # a session whose row is locked for longer is set aside
 MIGRATION_LOCK = 0x686F6C64_66617374  # "holdfast"
-MIGRATION_WAIT_SECONDS = 60.0  # for another who migrates; then the store is away, and is tried again
+MIGRATION_WAIT_SECONDS = 60.0  # for another migration to end; then the store is away, and the migration is retried
 MAY_WRITE = "SELECT has_table_privilege('messages', 'INSERT')"
 
-# Whatever is the default here: what is stored must not wait for the next flush. A stricter setting stays.
+# Stored data must not wait for the next flush, whatever the server's default is. A stricter setting stays.
 DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 
-# After these a connection can be used again; after anything else it may be in the middle of something.
+# After these errors a connection is reusable; after any other it may be in the middle of something.
 SOUND = (asyncpg.PostgresError, StoreError)
 
 Connection: TypeAlias = "asyncpg.Connection[Any] | asyncpg.pool.PoolConnectionProxy[Any]"
@@ -53,7 +53,7 @@ class Connections:
         self.where = _without_secrets(url)
 
     async def open(self) -> None:
-        """Reach the database if it is there. Raises CannotOpen if it is, and cannot be used."""
+        """Reach the database if it is there. Raises CannotOpen if it answers and cannot be used."""
         self._open = True
         try:
             await self._reach()
@@ -65,12 +65,12 @@ class Connections:
         self.drop_committer()
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.terminate()  # whoever still waits for an answer is told that the store is gone
+            pool.terminate()  # callers that still wait get an error
 
     @asynccontextmanager
     async def pooled(self, what: str, *, seconds: float | None = None) -> AsyncIterator[Connection]:
-        """Any connection, for a while: at most `seconds`, if the database is reached at all. What the driver raises
-        becomes StoreUnavailable, named after `what`."""
+        """Any connection, for at most `seconds`, if the database can be reached. The driver's errors become
+        StoreUnavailable, named after `what`."""
         await self._reach_or_be_away()
         with translated(what):
             async with asyncio.timeout(seconds), self._borrowed() as connection:
@@ -94,7 +94,7 @@ class Connections:
 
     @asynccontextmanager
     async def committing(self) -> AsyncIterator[Connection]:
-        """The connection for commits, for one at a time."""
+        """The connection for commits, one caller at a time."""
         async with self._one_commit:
             connection = self._committer
             if connection is None or connection.is_closed():
@@ -102,8 +102,8 @@ class Connections:
                 with translated("connect"):
                     connection = self._committer = await self._connect(
                         lock_timeout=_milliseconds(COMMIT_LOCK_SECONDS),
-                        # The plan of a batch is made once, maybe when the tables are empty, and must be right when
-                        # they are not: always by index, and never planned again for what the arrays hold.
+                        # The plan of a batch is made once, perhaps while the tables are empty, and must be right when
+                        # they are not: always by index, and never planned again for the arrays' contents.
                         plan_cache_mode="force_generic_plan",
                         enable_seqscan="off",
                     )
@@ -118,7 +118,7 @@ class Connections:
                     raise
 
     async def listening(self) -> Connection:
-        """A connection of the caller's own, for what need not be durable."""
+        """A connection of the caller's own, for data that need not be durable."""
         await self._reach_or_be_away()
         with translated("connect"):
             return await self._connect(synchronous_commit="off")
@@ -129,7 +129,8 @@ class Connections:
             connection.terminate()
 
     async def _reach_or_be_away(self) -> None:
-        """Like `_reach`; what an operator must mend only keeps the store away once the gateway runs."""
+        """Like `_reach`. Errors that an operator must fix make the store unavailable, but do not end a running
+        gateway."""
         if not self._open:
             raise StoreUnavailable("the store is not open")
         try:
@@ -150,7 +151,7 @@ class Connections:
                         if not await connection.fetchval(MAY_WRITE, timeout=CONNECT_SECONDS):
                             raise CannotOpen(f"this user may not write to {self.where}: see deploy/postgres-roles.sql")
                     finally:
-                        connection.terminate()  # which also gives the lock back
+                        connection.terminate()  # this also releases the lock
                 except DRIVER_ERRORS as error:
                     hopeless = cannot_open(self.where, error)
                     raise hopeless or StoreUnavailable(f"{self.where}: {reason(error)}") from error
@@ -169,7 +170,7 @@ class Connections:
         return {
             "dsn": self._url,
             "timeout": CONNECT_SECONDS,
-            # The server ends what takes too long; the client waits a little more, for a server that says nothing.
+            # The server ends slow statements; the client waits a little longer, for a server that does not answer.
             "command_timeout": settings.pop("command_timeout", self._statement_seconds + 1),
             "server_settings": {
                 "application_name": "holdfast",
@@ -182,8 +183,8 @@ class Connections:
 
 @asynccontextmanager
 async def transaction(connection: Connection) -> AsyncIterator[None]:
-    """What is done within happens, or nothing of it. Unlike the driver's own it never waits for a connection that does
-    not answer: that one is closed, which ends the transaction as well."""
+    """All of the block's changes, or none. Unlike the driver's own context it never waits for a connection that does
+    not answer: it closes that one, which ends the transaction, too."""
     await connection.execute("BEGIN")
     try:
         yield
@@ -195,7 +196,7 @@ async def transaction(connection: Connection) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def attempt(connection: Connection) -> AsyncIterator[None]:
-    """The same within a transaction, which goes on if this comes to nothing."""
+    """A part of a transaction; the transaction goes on if the part fails."""
     await connection.execute("SAVEPOINT attempt")
     try:
         yield
@@ -206,8 +207,8 @@ async def attempt(connection: Connection) -> AsyncIterator[None]:
 
 
 async def migrate(connection: Connection) -> None:
-    """Give the database what its schema lacks. One that lacks nothing needs no right to change it; of several who come
-    at once, one does it and the others wait. Raises CannotOpen if it is newer than this code."""
+    """Bring the schema up to date. A current schema needs no right to change it. If several gateways come at once,
+    one migrates and the others wait. Raises CannotOpen if the schema is newer than this code."""
     migrations = shipped("postgres")
     if not missing(migrations, await _version(connection)):
         return
@@ -227,8 +228,8 @@ async def _version(connection: Connection) -> int:
 
 
 def check_files(url: str) -> None:
-    """Raises CannotOpen if one that the URL names is not there: the driver's error looks like that of a missing socket,
-    which only means that the server is away."""
+    """Raises CannotOpen if a file that the URL names is missing: the driver's error looks like that of a missing
+    socket, which only means that the server is away."""
     for name, path in parse_qsl(urlsplit(url).query):
         if name in ("sslrootcert", "sslcert", "sslkey") and not os.path.exists(path):
             raise CannotOpen(f"there is no file {path}. Check {name} in HOLDFAST_STORE")
@@ -245,5 +246,5 @@ def _milliseconds(seconds: float) -> str:
 def _without_secrets(url: str) -> str:
     parts = urlsplit(url)
     if "@" in f"{parts.path}{parts.query}{parts.fragment}":
-        return "?"  # a password with a bare / or # in it, of which the rest now stands where it does not belong
+        return "?"  # a password with a bare / or #, whose rest now looks like another part of the URL
     return f"{parts.path.lstrip('/')} at {parts.netloc.rpartition('@')[2]}"

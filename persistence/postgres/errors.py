@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean to Holdfast. Nothing of the driver's leaves the adapter: it leaves as one of these."""
+"""What PostgreSQL's errors mean to Holdfast. No error of the driver leaves the adapter; it is translated here."""
 
 import ssl
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import asyncpg
 
 from persistence.errors import CannotOpen, StoreFull, StoreUnavailable
 
-# ValueError: an address, or a part of one, that the driver cannot read.
+# ValueError: the driver cannot parse an address, or a part of one.
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
@@ -18,8 +18,8 @@ DRIVER_ERRORS = (
     ValueError,
 )
 DISK_FULL = "53100"
-LOCKED = ("55P03", "40P01")  # somebody held a lock for too long, or waited for us while we waited for them
-# The data are wrong, or too much, or a constraint or a trigger would not have them: it will be no better next time.
+LOCKED = ("55P03", "40P01")  # another transaction held a lock for too long, or both waited for each other
+# The data are wrong or too large, or a constraint or a trigger refuses them: a retry would fail, too.
 REFUSALS = ("21", "22", "23", "44", "54", "P0")
 CANNOT_OPEN = {
     "28": "Check the user and the password in HOLDFAST_STORE, and the server's pg_hba.conf",
@@ -31,31 +31,32 @@ CANNOT_OPEN = {
 
 
 class NotAsBelieved(asyncpg.PostgresError):
-    """A session is not as its writer believed; nothing was kept. The driver raises it for our own function
-    all_as_believed, by its SQLSTATE."""
+    """A session differs from its writer's assumption; nothing was stored. Our own function all_as_believed raises it,
+    by its SQLSTATE."""
 
     sqlstate = "HF001"
 
 
 def sqlstate(error: BaseException) -> str:
-    """PostgreSQL's own number of the error; empty if it is none of its."""
+    """PostgreSQL's own number of the error; empty if it has none."""
     return str(getattr(error, "sqlstate", None) or "")
 
 
 def refuses(error: BaseException) -> bool:
-    """Whether the database will never take what it was given, while it would take something else."""
+    """Whether the database refuses these data for ever, but would take others."""
     return sqlstate(error).startswith(REFUSALS)
 
 
 def reason(error: BaseException) -> str:
-    """The error in one line. PostgreSQL's own never holds a password; its detail may hold a row, and is left out."""
+    """The error in one line. PostgreSQL's own text never holds a password; its detail may hold a row, and is left
+    out."""
     silent = "the server does not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     return f"{error}".partition("\n")[0] or silent
 
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn what the driver raises into StoreUnavailable or StoreFull, named after `what`."""
+    """Turn the driver's errors into StoreUnavailable or StoreFull, named after `what`."""
     try:
         yield
     except DRIVER_ERRORS as error:
@@ -64,8 +65,7 @@ def translated(what: str) -> Iterator[None]:
 
 
 def cannot_open(where: str, error: BaseException) -> CannotOpen | None:
-    """The advice for an operator whose database cannot be used until a person changes something; None if the error may
-    pass by itself."""
+    """Advice for an operator if only a person can make the database usable; None if the error may pass by itself."""
     state = sqlstate(error)
     advice = CANNOT_OPEN.get(state) or CANNOT_OPEN.get(state[:2])
     match error:
@@ -75,7 +75,7 @@ def cannot_open(where: str, error: BaseException) -> CannotOpen | None:
             advice = "Switch TLS on in the server, or check sslmode in HOLDFAST_STORE"
         case asyncpg.ClientConfigurationError():
             advice = "Check HOLDFAST_STORE"
-        case ValueError():  # not in the driver's words: they may quote a password
+        case ValueError():  # without the driver's text, which may quote a password
             return CannotOpen(
                 "HOLDFAST_STORE cannot be read. Write / ? # @ and % in the password as %2F %3F %23 %40 and %25"
             )

@@ -1,7 +1,8 @@
-"""Tells the other gateways on the database which conversations grew here, and hears it from them.
+"""Notifies the other gateways on the database which conversations grew here, and listens to theirs.
 
-A notification is a hint: who follows a conversation looks now and then all the same. So it does not travel with the
-commit, which it would delay by waking every listener, but right behind it, and at most so many go out in a second.
+A notification is a hint: readers that follow a conversation also look now and then. So it does not travel with the
+commit, which it would delay by waking every listener, but right behind it, and the number of notifications a second
+is limited.
 """
 
 import asyncio
@@ -20,16 +21,16 @@ log = structlog.stdlib.get_logger()
 
 CHANNEL = "holdfast"
 NOTIFY_BYTES = 7_900  # PostgreSQL's limit is 8,000
-EVERYBODY = ""  # there were more sessions than can be named
+EVERYBODY = ""  # too many sessions to name
 ANNOUNCE_SECONDS = 0.02  # between two notifications
-PROBE_SECONDS = 30.0  # a connection that died without a word is found by asking
+PROBE_SECONDS = 30.0  # a silent loss of the connection shows only in a query
 REMEMBERED_QUESTIONS = 4096
 REMEMBERED_NEWS = 4096
 
 
 class PostgresListener:
-    """Calls `grown(session id)` for what others commit. What was missed while it could not listen, and news of too many
-    sessions to name, is told for the sessions that were asked about lately."""
+    """Calls `grown(session id)` for other gateways' commits. After a break, and for news of too many sessions to
+    name, it calls it for the sessions that were read lately."""
 
     def __init__(self, connections: Connections, grown: Callable[[str], None]) -> None:
         self._connections = connections
@@ -40,14 +41,14 @@ class PostgresListener:
         self._rng = Random()
 
     def asked(self, session_id: str) -> None:
-        """Somebody read this session, and may want to hear of it."""
+        """A client read this session, and may want news of it."""
         self._asked.pop(session_id, None)
         self._asked[session_id] = None
         if len(self._asked) > REMEMBERED_QUESTIONS:
             del self._asked[next(iter(self._asked))]
 
     def announce(self, session_ids: Iterable[str]) -> None:
-        """Let the others know, soon. More than can be named anyway are not remembered."""
+        """Notify the others soon. Ids beyond what one notification can name are not remembered."""
         if len(self._news) < REMEMBERED_NEWS:
             self._news.update(session_ids)
         self._woken.set()
@@ -70,9 +71,9 @@ class PostgresListener:
             failures += 1
 
     async def _serve(self, connection: Connection) -> None:
-        """Until the connection is lost."""
+        """Run until the connection is lost."""
         connection.add_termination_listener(lambda _: self._woken.set())
-        own = connection.get_server_pid()  # not asked when one is heard: the connection may have ended by then
+        own = connection.get_server_pid()  # read now: the connection may have ended when a notification arrives
         await connection.add_listener(CHANNEL, lambda _, pid, __, payload: None if pid == own else self._hear(payload))
         self._tell_all()
         while not connection.is_closed():
@@ -89,7 +90,7 @@ class PostgresListener:
                 await asyncio.sleep(ANNOUNCE_SECONDS)
 
     def _hear(self, payload: object) -> None:
-        """Of another gateway's news: the store has told its own already."""
+        """Another gateway's news; the store has reported its own already."""
         session_ids = named(str(payload))
         if session_ids is None:
             self._tell_all()
@@ -103,13 +104,13 @@ class PostgresListener:
 
 
 def notification(session_ids: Iterable[str]) -> str:
-    """The sessions by name, if they fit."""
+    """The names of the sessions, if they fit."""
     names = json.dumps(list(session_ids), separators=(",", ":"))
     return names if len(names) <= NOTIFY_BYTES else EVERYBODY
 
 
 def named(payload: str) -> list[str] | None:
-    """The sessions that a notification names; None if it may mean any. Everybody on a database can send one."""
+    """The sessions in a notification; None if it may mean any. Every client of a database can send one."""
     try:
         names = json.loads(payload)
     except ValueError:

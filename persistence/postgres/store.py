@@ -39,7 +39,7 @@ SESSION = "id, user_id, created_at, spec, state, last_seq, delivered, first_seq"
 LISTED = SESSION.replace("spec", "brief_of(spec)")
 RECORD = """s.id, m.seq, m.cid, m.role, m.type, m.payload, m.created_at,
     CASE WHEN m.status = 'stored' AND m.seq <= s.delivered THEN 'delivered' ELSE m.status END AS shown"""
-# A payload's length is known without reading it: those beyond the bound are never read.
+# A payload's length is known without reading it: payloads beyond the bound are never read.
 UP_TO = """SELECT id, seq, cid, role, type, payload, created_at, shown FROM (
         SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq {order}) - octet_length(payload) AS earlier
         FROM ({asked}) AS asked
@@ -55,7 +55,7 @@ WAITING = """SELECT s.id FROM sessions s WHERE s.last_seq > s.delivered AND EXIS
     (SELECT FROM messages m WHERE m.session_no = s.no AND m.seq > s.delivered AND m.status = 'stored') ORDER BY s.no"""
 LETTERS = """SELECT d.no, s.id, d.seq, d.cid, d.role, d.type, d.payload, d.created_at, d.status, d.reason, d.buried_at
     FROM dead_letters d JOIN sessions s ON s.no = d.session_no"""
-# The first record that stays, in seq order: what is before it may go.
+# The first record that stays, in seq order: earlier ones may go.
 STAYS = """SELECT m.seq FROM messages m JOIN sessions s ON s.no = m.session_no WHERE s.no = $1 AND m.seq < $5
     AND (m.seq >= $2 OR m.status = 'open' OR (m.status = 'stored' AND m.seq > s.delivered)
          OR NOT (coalesce(m.created_at < $3, false) OR coalesce(m.seq <= s.last_seq - $4::bigint, false)))
@@ -73,8 +73,9 @@ REPLACE = """UPDATE messages SET cid = $3, role = $4, type = $5, payload = $6, c
 class PostgresStore:
     """A MessageStore in the database at `url` (postgresql://user:password@host/name?sslmode=...).
 
-    `node` is what the database shows as the owner of the sessions loaded here. A database that is away when the store
-    is opened is no error: calls raise StoreUnavailable until it can be reached."""
+    The database shows `node` as the owner of the sessions loaded here. A database that is away when the store opens
+    is no error: calls raise StoreUnavailable until it can be reached.
+    """
 
     def __init__(
         self, url: str, *, node: str | None = None, pool_size: int = 8, statement_seconds: float = 30.0
@@ -235,7 +236,7 @@ class PostgresStore:
         if not is_text(session_id):
             return
         async with self._connections.pooled("purge") as connection, transaction(connection):
-            # First the row that every writer must update: who waits for it now will find nothing.
+            # First the row that every writer must update: a writer that waits for it now will find nothing.
             no = await connection.fetchval("DELETE FROM sessions WHERE id = $1 RETURNING no", session_id)
             for table in ("messages", "checkpoints", "dead_letters"):
                 await connection.execute(f"DELETE FROM {table} WHERE session_no = $1", no)
@@ -318,10 +319,10 @@ async def _retry(connection: Connection, letter: DeadLetter) -> Outcome:
 
 
 def _count(tag: str) -> int:
-    """How many rows a statement touched, from what PostgreSQL says of it: `DELETE 3`."""
+    """The number of rows that a statement touched, from PostgreSQL's tag: `DELETE 3`."""
     return int(tag.rpartition(" ")[2])
 
 
 def _bounded(number: int) -> int:
-    """The nearest that a bigint column can be compared with, and nothing below zero."""
+    """The nearest value that fits a bigint column, and nothing below zero."""
     return max(0, min(number, LARGEST))

@@ -1,20 +1,20 @@
 """The writes that wait to be stored: the core of the persistence queue. Pure.
 
-Writes wait in one line. The front of it is *in flight*: the batch that the store has. A batch in flight is never
-changed, because the store may have kept it although its answer was lost; the retry must be the same batch. It leaves
-the line when its outcomes are known. Only a batch for which there was no room is made smaller: the store kept nothing
-of it, or recognises it. The next batch is what has arrived meanwhile: group commit without a timer.
+Writes wait in one line. Its front is *in flight*: the batch that the store has. A batch in flight is never changed:
+the store may have stored it although its answer was lost, so the retry must be the same batch. It leaves the line
+when its outcomes are known. A batch is made smaller only if there was no room for it: then the store kept nothing of
+it, or recognises it. The next batch is whatever has arrived meanwhile: group commit without a timer.
 
-A write that appends nothing joins the session's last waiting write, if there is one: newest state and checkpoint win,
-`delivered` only grows, the newest mark per record wins. Nothing is reordered, because it joins the last. So a session
-that streams an answer while the store is away holds one checkpoint, not a thousand. Writes of two writers of the
-session (`fence`) are never joined: the store refuses the one and keeps the other.
+A write without a record joins the session's last waiting write, if there is one: the newest state and checkpoint win,
+`delivered` only grows, and the newest mark per record wins. Nothing is reordered, because it joins the last one. So a
+session that streams an answer while the store is away holds one checkpoint, not a thousand. Writes of two writers of
+the session (`fence`) are never joined: the store refuses one and keeps the other.
 
-A session can be *held*: its writes wait beside the line until it is released, then in front of it. At most a
-quarter of what may wait in all is held; one more write releases its session. The others never notice.
+A session can be *held*: its writes wait beside the line until it is released, then in front of it. Held writes may
+take a quarter of the whole bound; one more write releases its session. Other sessions never notice.
 
-What never happens: two writes of a session change their order; a write is lost or stored by halves; a write is refused
-although the caller said that it cannot be.
+What never happens: two writes of a session change their order; a write is lost or stored by halves; a write is
+refused although the caller said that it cannot be.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ Then = Callable[[Outcome], None]
 
 
 class QueueLimits(msgspec.Struct, frozen=True, gc=False):
-    """How much may wait and how much goes to the store at once."""
+    """Bounds of the waiting writes and of one batch."""
 
     max_writes: int = 10_000
     max_bytes: int = 64 * 2**20
@@ -43,18 +43,18 @@ class _QueuedWrite(msgspec.Struct):
     since: float
     size: int
     then: Then | None
-    joined: list[Then] | None = None  # of writes that were merged into this one
+    joined: list[Then] | None = None  # callbacks of writes that were merged into this one
 
 
 class WriteBacklog:
-    """One line of writes, bounded in number and bytes. Full: appends that may be refused are; all else is taken."""
+    """One line of writes, bounded in number and bytes. Full: refusable appends are refused; all else is taken."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
         self._waiting: deque[_QueuedWrite] = deque()
         self._last: dict[str, _QueuedWrite] = {}  # each session's last waiting write
         self._in_flight: list[_QueuedWrite] = []
-        self._held: dict[str, deque[_QueuedWrite]] = {}  # by session: what waits beside the line
+        self._held: dict[str, deque[_QueuedWrite]] = {}  # by session: the writes beside the line
         self.bytes = 0  # waiting and in flight
         self.coalesced = 0
 
@@ -72,7 +72,7 @@ class WriteBacklog:
         return self.depth < self._limits.max_writes and self.bytes + size <= self._limits.max_bytes
 
     def offer(self, write: Write, then: Then | None, *, now: float, refusable: bool) -> bool:
-        """Take the write, or return False: it is not taken and `then` will never run."""
+        """Take the write, or return False: then it is not taken, and `then` will never run."""
         if write.append is None:
             last = self._last.get(write.session_id)
             if last is not None and last.write.fence == write.fence:
@@ -99,7 +99,7 @@ class WriteBacklog:
         return len(sizes) > self._limits.max_writes // 4 or sum(sizes) > self._limits.max_bytes // 4
 
     def hold(self, session_id: str) -> None:
-        """What the session has written, unless it is in flight, and what it writes from here on waits."""
+        """Hold the session's writes: those that are not in flight, and all further ones."""
         if session_id not in self._held:
             self._held[session_id] = deque(entry for entry in self._waiting if entry.write.session_id == session_id)
             self._waiting = deque(entry for entry in self._waiting if entry.write.session_id != session_id)
@@ -124,7 +124,7 @@ class WriteBacklog:
         self.coalesced += 1
 
     def take(self) -> list[Write]:
-        """Send the next batch on its way; empty if nothing waits. What is in flight must have been settled."""
+        """Put the next batch in flight; empty if nothing waits. The batch before it must be settled."""
         if self._in_flight:
             raise RuntimeError("a batch is already in flight")
         total = 0
@@ -140,9 +140,10 @@ class WriteBacklog:
         return [entry.write for entry in self._in_flight]
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[tuple[Then, Outcome]]:
-        """The batch in flight is decided: return whom to tell what, in order.
+        """The batch in flight is decided: return each callback with its outcome, in order.
 
-        A write that joined another shares its fate: with one that came to nothing it did too, else it is durable."""
+        A write that joined another shares its fate: it failed if that one failed, else it is durable.
+        """
         entries, self._in_flight = self._in_flight, []
         owed: list[tuple[Then, Outcome]] = []
         for entry, outcome in zip(entries, outcomes, strict=True):
@@ -155,7 +156,7 @@ class WriteBacklog:
         return owed
 
     def halve(self) -> list[Write]:
-        """The store had no room for the batch: its second half waits again, in front. Return what is in flight."""
+        """The store had no room for the batch: its second half waits again, in front. Return the batch in flight."""
         keep = (len(self._in_flight) + 1) // 2
         back, self._in_flight = self._in_flight[keep:], self._in_flight[:keep]
         for entry in reversed(back):
@@ -165,7 +166,7 @@ class WriteBacklog:
         return [entry.write for entry in self._in_flight]
 
     def by_session(self) -> dict[str, int]:
-        """How many writes of each session are not settled."""
+        """The number of unsettled writes of each session."""
         counts: dict[str, int] = {}
         held = [entry for entries in self._held.values() for entry in entries]
         for entry in (*self._in_flight, *self._waiting, *held):
@@ -174,7 +175,7 @@ class WriteBacklog:
 
 
 def _shared(outcome: Outcome) -> Outcome:
-    """What becomes of a write without a record that joined another."""
+    """The outcome of a write without a record that joined another."""
     match outcome:
         case Rejected() | Fenced():
             return outcome

@@ -1,4 +1,4 @@
-"""The one way by which a conversation is stored: in order per session, in batches across sessions, for ever retried."""
+"""The one way to store a conversation: in order per session, in batches across sessions, retried for ever."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -26,10 +26,10 @@ TOLD_AT_ONCE = 64
 class PersistenceQueue:
     """Stores writes in the order they came, and reports to each sender when its write is durable.
 
-    Full (10,000 writes or 64 MiB by default), or while the disk is full: an append that may be refused is refused at
-    once, and no accepted write is dropped. The queue is memory: a crash loses writes that were not yet reported as
-    `Stored`, which nobody was promised. An outage of the store only makes the line longer; batches are tried again for
-    ever. An error after which the disk cannot be trusted ends the queue: it makes no further callback but `on_death`.
+    Full (10,000 writes or 64 MiB by default), or while the disk is full: a refusable append is refused at once, and
+    no accepted write is dropped. The queue is memory: a crash loses writes that were not yet reported as `Stored`,
+    which nobody was promised. An outage of the store only makes the line longer; batches are retried for ever. An
+    error after which the disk cannot be trusted ends the queue: it makes no further callback but `on_death`.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class PersistenceQueue:
         self._limits = limits
         self._rng = rng
         self._on_death = on_death
-        self.on_commit = on_commit  # told the size of each batch that was kept, and how many seconds that took
+        self.on_commit = on_commit  # called with the size of each stored batch, and the seconds it took
         self._backlog = WriteBacklog(limits)
         self._arrived = asyncio.Event()
         self._settled = asyncio.Event()  # nothing waits, or nothing will ever move again
         self._settled.set()
         self._task: asyncio.Task[None] | None = None
         self._holds: dict[str, asyncio.TimerHandle] = {}
-        self.failing: str | None = None  # why nothing is stored at the moment
+        self.failing: str | None = None  # why nothing can be stored at the moment
         self.refused = 0
         self.retries = 0
-        self.dead = 0  # records that went to the dead letters at once
+        self.dead = 0  # records that became dead letters at once
         self.commits = 0
         self.committed_writes = 0
-        self.batch_sizes: dict[int, int] = {}  # how many batches had at most so many writes (1, 2, 4, 8, ...)
+        self.batch_sizes: dict[int, int] = {}  # the number of batches with at most so many writes (1, 2, 4, 8, ...)
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -101,7 +101,7 @@ class PersistenceQueue:
         return self._task is not None and not self._task.done()
 
     def oldest_age(self, now: float) -> float:
-        """Seconds the oldest write has waited at loop time `now`; 0 if none waits."""
+        """The age of the oldest write in seconds at loop time `now`; 0 if none waits."""
         since = self._backlog.oldest_since
         return 0.0 if since is None else now - since
 
@@ -128,8 +128,8 @@ class PersistenceQueue:
 
     def put(self, write: Write, then: Then | None = None, *, refusable: bool = True) -> bool:
         """Take the write; `then` runs on the loop once its outcome is durable, after those of earlier writes of its
-        session. False: it was refused and nothing will happen. Only an append that is `refusable` is ever refused,
-        unless the queue has ended. `then` must not raise; what it raises is logged and harms nobody else."""
+        session. False: it was refused and nothing will happen. Only a `refusable` append is ever refused, unless the
+        queue has ended. `then` must not raise; an exception of it is logged and harms nobody else."""
         disk_full = self.failing == FULL and refusable and write.append is not None
         if (
             disk_full
@@ -143,26 +143,26 @@ class PersistenceQueue:
         return True
 
     def hold(self, session_id: str, seconds: float) -> None:
-        """Delay this session's writes by so many seconds; no other session waits. The delay ends early if much waits (a
-        quarter of the queue), if the session is released, or if the queue is flushed. A crash loses these writes like
-        all that were not reported as durable."""
+        """Delay this session's writes by so many seconds; no other session waits. The delay ends early if much waits
+        (a quarter of the queue), if the session is released, or if the queue is flushed. A crash loses these writes
+        like all others that were not reported as durable."""
         self._backlog.hold(session_id)
         if (hold := self._holds.pop(session_id, None)) is not None:
             hold.cancel()
         self._holds[session_id] = self._loop.call_later(seconds, self.release, session_id)
 
     def release(self, session_id: str | None = None) -> None:
-        """Let go what is held, of this session or of all."""
+        """Release the held writes of this session, or of all."""
         for each in list(self._holds) if session_id is None else [session_id]:
             if (hold := self._holds.pop(each, None)) is not None:
                 hold.cancel()
                 self._backlog.release(each)
-                if self.alive:  # else nothing moves any more, and nobody is to wait for it
+                if self.alive:  # else nothing moves any more, and no caller may wait for it
                     self._settled.clear()
                     self._arrived.set()
 
     async def flush(self, deadline_seconds: float) -> int:
-        """Wait until everything is stored and told, at most so long; return how many writes are left."""
+        """Wait until everything is stored and reported, at most so long; return how many writes are left."""
         self.release()
         try:
             async with asyncio.timeout(deadline_seconds):
@@ -189,20 +189,21 @@ class PersistenceQueue:
                 owed = self._backlog.settle(outcomes)
             elif not owed:
                 return
-            # Who hears Spooled hears it before the store says more: nothing is awaited between its answer and here.
+            # A sender hears Spooled before the store says more: no await between the store's answer and here.
             if not batch or any(isinstance(outcome, Spooled) for _, outcome in owed):
                 self._tell(owed)
                 owed = []
 
     async def _commit_and_tell(self, batch: list[Write], owed: list[tuple[Then, Outcome]]) -> list[Outcome]:
-        """The store works on a batch while those of the last are told, a few at a time: so it never waits for them."""
+        """The store works on a batch while the outcomes of the last are reported, a few at a time: so it never waits
+        for that."""
         left = iter(owed)
         telling = asyncio.create_task(self._tell_by_and_by(left), name="persistence-telling")
         try:
             return await self._commit(batch)
         finally:
             telling.cancel()
-            self._tell(left)  # before anybody hears of this batch
+            self._tell(left)  # before any outcome of this batch is reported
 
     async def _tell_by_and_by(self, left: Iterator[tuple[Then, Outcome]]) -> None:
         while some := list(islice(left, TOLD_AT_ONCE)):
@@ -219,7 +220,7 @@ class PersistenceQueue:
                 break
             except StoreUnavailable as error:
                 self.failing = FULL if isinstance(error, StoreFull) else UNAVAILABLE
-                if self.failing == FULL and len(batch) > 1:  # there may be room for some of it
+                if self.failing == FULL and len(batch) > 1:  # there may be room for a part of it
                     batch = self._backlog.halve()
                     continue
                 pause = backoff.delay(attempt, self._rng)
@@ -246,12 +247,12 @@ class PersistenceQueue:
         for then, outcome in owed:
             try:
                 then(outcome)
-            except Exception:  # one session's mistake must not stop the storing of all others
+            except Exception:  # one session's error must not stop the storing of all others
                 log.exception("queue.callback_failed")
         crash_points.reached("queue.told")
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._settled.set()  # who waits for a flush learns at once that nothing will move any more
+        self._settled.set()  # callers of `flush` learn at once that nothing will move any more
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failing = self.failing or UNAVAILABLE
             log.error("queue.died", cause=repr(error), writes=self.depth)

@@ -1,4 +1,4 @@
-"""Gives what is in the spool to the store, in order, for as long as it takes. What it decides is in `following`."""
+"""Gives the spool's writes to the store, in order, for as long as it takes. failover.py decides."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,11 +18,11 @@ from persistence.spool.ports import SpoolPort, SpoolRow
 log = structlog.stdlib.get_logger()
 
 REMIND_SECONDS = 60.0
-UNREADABLE_SECONDS = 1.0  # until the spool itself is asked again
+UNREADABLE_SECONDS = 1.0  # until the spool itself is read again
 
 
 class _Late(msgspec.Struct, frozen=True):
-    """A batch that the store still had when its writes were put into the spool."""
+    """A batch that the store still had when its writes went into the spool."""
 
     batch: asyncio.Task[list[Outcome]]
     rows: Sequence[SpoolRow]
@@ -36,7 +36,7 @@ class _Late(msgspec.Struct, frozen=True):
 class Drainer:
     """Takes one step after the other: the oldest rows go to the store, and leave the spool when it has decided.
 
-    Only rows that were `accepted` are taken: a sender gets Spooled before it gets the final outcome.
+    It takes only `accepted` rows: a sender gets Spooled before it gets the final outcome.
     """
 
     def __init__(self, remote: MessageStore, spool: SpoolPort, following: Failover, rng: Random) -> None:
@@ -59,12 +59,12 @@ class Drainer:
         self.lost = 0
 
     def begin(self) -> None:
-        """The spool is open. What is in it already was accepted by an earlier process: nobody waits to hear of it."""
+        """The spool is open. An earlier process accepted its rows: no sender waits for their Spooled."""
         self._loop = asyncio.get_running_loop()
         self._accepted_up_to = self._told_from = self._spool.last_no
 
     def accept(self, rows: Sequence[SpoolRow]) -> None:
-        """Whoever sent these is being told Spooled, in this step of the loop."""
+        """The senders of these get Spooled, in this step of the loop."""
         if rows:
             self._accepted_up_to = rows[-1].no
         self._woken.set()
@@ -72,23 +72,23 @@ class Drainer:
     def await_late(
         self, batch: asyncio.Task[list[Outcome]], rows: Sequence[SpoolRow] = (), places: Sequence[int] = ()
     ) -> None:
-        """The store still has the batch that these rows are of: its answer comes before anything else is asked."""
+        """The store still has the batch of these rows: its answer comes before any further request."""
         self._late = _Late(batch, rows, places)
         self._woken.set()
 
     async def close(self) -> None:
-        """After the last step: the store need not answer any more."""
+        """Stop after this step: the store need not answer any more."""
         if self._late is not None:
             self._late.batch.cancel()
             await asyncio.gather(self._late.batch, return_exceptions=True)
 
     @property
     def busy(self) -> bool:
-        """Whether a step is under way."""
+        """Whether a step runs."""
         return self._in_step or self._late is not None
 
     def end_of_this(self) -> Callable[[], bool]:
-        """Asks whether what is under way now has ended."""
+        """Returns a function that says whether the present step has ended."""
         late, steps = self._late, self.steps + self._in_step
         return lambda: self.steps >= steps and (late is None or self._late is not late)
 
@@ -123,7 +123,7 @@ class Drainer:
                 await self._sleep(rest)
 
     async def _sleep(self, seconds: float | None) -> None:
-        """Until there is new work, or so long. While the store fails, new work is no reason to ask it sooner."""
+        """Sleep until there is new work, or so long. While the store fails, new work does not shorten the pause."""
         if seconds is not None and self._following.failures:
             await asyncio.sleep(seconds)
             return
@@ -170,7 +170,7 @@ class Drainer:
             await self._settle(rows, outcomes)
 
     async def _in_the_end(self, row: SpoolRow, outcome: Outcome) -> Outcome:
-        """A record that was stored before, and whose session has another writer since, is stored."""
+        """If a record was stored before and another writer has loaded its session since, the record is stored."""
         record = row.write.append
         if record is None or not isinstance(outcome, Fenced | Rejected) or not is_text(record.cid):
             return outcome
@@ -178,13 +178,13 @@ class Drainer:
         return Stored(record.seq) if kept is not None and kept.seq == record.seq else outcome
 
     def answered(self, writes: Sequence[Write]) -> None:
-        """The store has answered what it was asked."""
+        """The store has answered."""
         failures = self._following.answered({write.session_id for write in writes}, now=self._loop.time())
         if failures:
             log.info("spool.store_recovered", attempts=failures, writes=self._spool.tails.writes)
 
     def failed(self, error: StoreUnavailable, session_ids: set[str]) -> None:
-        """The store was asked, and has failed."""
+        """The store has failed."""
         now = self._loop.time()
         self.retries += 1
         if isinstance(error, StoreBusy) and (held := error.session_ids & session_ids):
@@ -206,7 +206,7 @@ class Drainer:
             )
 
     async def _settle(self, rows: Sequence[SpoolRow], outcomes: Sequence[Outcome]) -> None:
-        """The store has decided: tell who waits to hear it, and let the rows go."""
+        """The store has decided: report the outcomes, and remove the rows."""
         crash_points.reached("spool.forwarded")
         lost: dict[int, tuple[Record, str]] = {}
         for row, outcome in zip(rows, outcomes, strict=True):
@@ -228,12 +228,12 @@ class Drainer:
     def _tell(self, record: Record, outcome: Outcome) -> None:
         try:
             self._remote.heard.settled(record.session_id, record.seq, outcome)
-        except Exception:  # one listener's mistake must not stop the storing of all others
+        except Exception:  # one listener's error must not stop the storing of all others
             log.exception("spool.callback_failed")
 
     async def _let_go(self, nos: Sequence[int], lost: Mapping[int, tuple[Record, str]]) -> None:
-        """Removing takes room on the disk, too: without it, a few rows at a time, again and again. Nothing else goes
-        on meanwhile: what is in the spool is what the store may not have."""
+        """Removing rows takes room on the disk, too: without room, remove a few at a time, again and again. Nothing
+        else happens meanwhile: the spool must hold exactly what the store may lack."""
         attempt, step = 0, len(nos)
         while nos:
             try:
@@ -250,7 +250,7 @@ class Drainer:
 
 
 def _refusal(outcome: Outcome) -> str | None:
-    """Why the write came to nothing, if it did."""
+    """Why the write failed, if it did."""
     match outcome:
         case Rejected(reason):
             return reason

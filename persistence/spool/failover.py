@@ -1,23 +1,23 @@
-"""How the store follows the spool: what becomes of a batch, and when the store is asked again. Pure.
+"""How the store follows the spool: where a batch goes, and when the store is asked again. Pure.
 
 Two states. *Direct*: the spool is empty and the store has no batch of ours. A batch goes to the store itself, and is
-stored when it answers. A batch that the store has not answered in time, or has failed, is put into the spool: its
-writes are accepted there, and its outcome in the store is found out later. *Spooling*: every batch goes behind what is
-in the spool, and a drainer gives the spool to the store, in order. When the spool is empty, the state is direct again.
+stored when it answers. If the store does not answer in time, or fails, the batch goes into the spool: its writes are
+accepted there, and its outcome in the store is found out later. *Spooling*: every batch goes behind the rows in the
+spool, and a drainer gives the spool to the store, in order. When the spool is empty, the state is direct again.
 
-Spooling costs more than storing, so a spool that fills faster than it drains would never be left under load. So
-while the store does well, a new batch waits for the drainer: until the spool is empty if the rest is one batch,
-else for one step. While the store does badly no batch waits for it.
+Spooling costs more than storing, so under load a spool that fills faster than it drains would never empty. So while
+the store does well, a new batch waits for the drainer: until the spool is empty if the rest is one batch, else for
+one step. While the store does badly, no batch waits for it.
 
-A batch whose outcome is unknown is given to the store again: the store recognises it by its seqs and cids. It is
-unchanged, but for checkpoints that newer ones behind them have made pointless, and nobody looks before those are in.
-The store has one batch at a time, and is never asked while an answer may still come: an old batch that came in behind
-a newer one could set back a session's state.
+A batch with an unknown outcome goes to the store again: the store recognises it by its seqs and cids. It is
+unchanged, except for checkpoints that newer ones behind them have made pointless, and nobody reads before those are
+in. The store has one batch at a time, and is never asked while an answer may still come: an old batch that arrived
+behind a newer one could set back a session's state.
 
 A session that another gateway holds in the store is left aside, with pauses of its own; the others go on.
 
-What never happens: two writes of a session change their order; a write reported as Spooled is neither in the spool, nor
-in the store, nor among the dead letters; a session is loaded while writes of it are in the spool.
+What never happens: two writes of a session change their order; a write reported as Spooled is neither in the spool,
+nor in the store, nor among the dead letters; a session is loaded while writes of it are in the spool.
 """
 
 from collections.abc import Iterable
@@ -32,9 +32,9 @@ from persistence.record import Rejected, Write
 BATCH_WRITES = 2_000
 BATCH_BYTES = 8 * 2**20
 SPOOL_AFTER_SECONDS = 0.1
-SPOOL_AFTER_SECONDS_PER_WRITE = 0.0001  # a large batch may take longer
-RETURN_SECONDS = 0.5  # how long a batch waits to find the spool empty
-STALLED_SECONDS = 1.0  # a store that has not answered for so long counts as failing
+SPOOL_AFTER_SECONDS_PER_WRITE = 0.0001  # extra time for a large batch
+RETURN_SECONDS = 0.5  # how long a batch waits for the spool to be empty
+STALLED_SECONDS = 1.0  # a store without an answer for so long counts as failing
 
 LARGEST = 2**63 - 1
 
@@ -46,7 +46,7 @@ class WritePath(Enum):
 
 
 def patience(writes: int) -> float:
-    """How long a batch of so many writes may take before it is put into the spool."""
+    """How long a batch of so many writes may take before it goes into the spool."""
     return SPOOL_AFTER_SECONDS + writes * SPOOL_AFTER_SECONDS_PER_WRITE
 
 
@@ -56,10 +56,10 @@ class _Aside(msgspec.Struct, gc=False):
 
 
 class Failover:
-    """What is known of the store's health."""
+    """The known health of the store."""
 
     def __init__(self) -> None:
-        self._asked: tuple[float, int] | None = None  # since when the store has a batch of so many writes
+        self._asked: tuple[float, int] | None = None  # since when the store has a batch, of so many writes
         self._prompt = False  # the last answer came in time
         self._failures = 0
         self._rests_until = 0.0
@@ -71,7 +71,7 @@ class Failover:
 
     @property
     def failures(self) -> int:
-        """How many times in a row the store has failed."""
+        """The number of the store's failures in a row."""
         return self._failures
 
     def failing(self, now: float) -> bool:
@@ -82,7 +82,7 @@ class Failover:
         return self._prompt and not self._failures and not self._aside and waits <= 0
 
     def way(self, *, writes: int, size: int, since: float, steps: int, now: float) -> WritePath:
-        """What becomes of a batch that came at `since`, after which the drainer took `steps`, behind so many spooled
+        """Where a batch goes that came at `since`, after which the drainer took `steps`, behind so many spooled
         `writes` of `size` bytes."""
         if not writes and self._asked is None:
             return WritePath.DIRECT
@@ -97,7 +97,7 @@ class Failover:
         self._asked = (now, writes)
 
     def answered(self, session_ids: Iterable[str], *, now: float) -> int:
-        """The batch is stored; return how many times in a row the store had failed before."""
+        """The batch is stored. Return how many times in a row the store had failed before."""
         since, writes = self._take_back()
         failures, self._failures = self._failures, 0
         self._prompt = now - since <= patience(writes)
@@ -106,7 +106,7 @@ class Failover:
         return failures
 
     def failed(self, *, now: float, rng: Random) -> float:
-        """Nothing is known of the batch. Return how long the drainer rests."""
+        """The outcome of the batch is unknown. Return how long the drainer rests."""
         self._take_back()
         pause = backoff.delay(self._failures, rng)
         self._failures += 1
@@ -114,7 +114,7 @@ class Failover:
         return pause
 
     def busy(self, session_ids: Iterable[str], *, now: float, rng: Random) -> None:
-        """The store has kept nothing of the batch, because of these sessions."""
+        """The store has stored nothing of the batch, because of these sessions."""
         self._take_back()
         self._failures = 0
         for session_id in session_ids:
@@ -145,7 +145,7 @@ class Failover:
 
 
 def misfit(write: Write) -> Rejected | None:
-    """Why no store would take the write whatever it holds: such a one is not spooled."""
+    """Why no store would take the write, whatever the store holds: such a write is not spooled."""
     record = write.append
     if record is not None and record.session_id != write.session_id:
         return Rejected("record of another session")

@@ -1,7 +1,7 @@
-"""What the spool knows of each session beyond what the store has. Pure.
+"""What the spool knows of each session beyond the store. Pure.
 
-While writes of a session are in the spool, all its newer writes are behind them there. So what they say together is
-newer than anything the store says, and stays true until the last of them has left. A tail is that: one per session with
+While writes of a session are in the spool, all its newer writes are behind them there. So together they are newer
+than anything in the store, and stay true until the last of them has left. A tail sums them up: one per session with
 writes in the spool, small, and in memory.
 """
 
@@ -14,7 +14,7 @@ from persistence.record import Record, Session, Status, Write
 
 
 class Tail(msgspec.Struct):
-    """The writes of one session in the spool, taken together."""
+    """The sum of one session's writes in the spool."""
 
     writes: int = 0
     records: int = 0
@@ -41,7 +41,7 @@ class Tail(msgspec.Struct):
         self.marks.update(write.marks)
 
     def over(self, session: Session) -> Session:
-        """The session as the store knows it, with what is newer here."""
+        """The session in the store, with newer values from here."""
         return replace(
             session,
             last_seq=max(session.last_seq, self.last_seq),
@@ -51,7 +51,7 @@ class Tail(msgspec.Struct):
         )
 
     def seen(self, record: Record) -> Record:
-        """The record as readers see it."""
+        """The record for readers."""
         status = self.marks.get(record.seq, record.status)
         if status == Status.STORED and record.seq <= self.delivered:
             status = Status.DELIVERED
@@ -59,7 +59,7 @@ class Tail(msgspec.Struct):
 
 
 class SpoolOverlay:
-    """Every session with writes in the spool, and how much that is in all."""
+    """Every session with writes in the spool, and the size of all of them."""
 
     def __init__(self) -> None:
         self.by_session: dict[str, Tail] = {}
@@ -86,8 +86,8 @@ class SpoolOverlay:
 def merge(
     stored: Iterable[Record], spooled: Iterable[Record], tail: Tail | None, limit: int, *, newest: bool
 ) -> list[Record]:
-    """One page in seq order: what the store has and what is spooled. Where both have a record, the store's counts: it
-    may be a marker."""
+    """One page in seq order: records of the store and of the spool. If both have a record, the store's counts: it may
+    be a marker."""
     by_seq = {record.seq: record for record in spooled} | {record.seq: record for record in stored}
     found = [by_seq[seq] for seq in sorted(by_seq)]
     page = found[-limit:] if newest else found[:limit]

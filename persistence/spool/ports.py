@@ -1,4 +1,4 @@
-"""What Holdfast needs of the place where writes are durable before the store has them."""
+"""The port to a place that makes writes durable before the store has them."""
 
 from collections.abc import Collection, Sequence
 from types import TracebackType
@@ -22,7 +22,7 @@ class SpoolPort(Protocol):
     StoreUnavailable, and StoreBroken after which nothing here can be trusted."""
 
     tails: SpoolOverlay
-    last_no: int  # of the newest row there ever was
+    last_no: int  # of the newest row ever
     oldest_at: float | None  # when the oldest row came, in seconds since 1970
 
     async def __aenter__(self) -> Self: ...
@@ -32,8 +32,8 @@ class SpoolPort(Protocol):
     ) -> None: ...
 
     async def append(self, writes: Sequence[Write]) -> list[SpoolRow]:
-        """Keep the writes, durable when it returns, all or none. Raises StoreFull. One call at a time. A caller that
-        is cancelled does not know whether they were kept."""
+        """Keep the writes, durable when it returns, all or none. Raises StoreFull. One call at a time. After a cancel
+        the caller does not know whether they were kept."""
         ...
 
     async def first(self, writes: int, size: int, *, up_to: int, without: Collection[str]) -> list[SpoolRow]:

@@ -1,4 +1,4 @@
-"""Takes batches: gives them to the store or puts them into the spool. What it decides is in `following`."""
+"""Takes batches: gives them to the store or puts them into the spool. failover.py decides."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class WriteRouter:
         return asyncio.get_running_loop()
 
     async def commit(self, writes: Sequence[Write], draining: asyncio.Task[None]) -> list[Outcome]:
-        """As a MessageStore does. `draining` is the drainer's task: without it nothing is taken."""
+        """As a MessageStore does. `draining` is the drainer's task: without it no write is taken."""
         async with self.committing:
             since, steps = self._loop.time(), self._drainer.steps
             while True:
@@ -52,7 +52,7 @@ class WriteRouter:
                 return await self._accept_late(batch, writes)
         except BaseException:
             if self._following.has_asked:
-                self._drainer.await_late(batch)  # nobody was told anything, but the store has it
+                self._drainer.await_late(batch)  # no sender got an answer, but the store has it
             raise
         if (outcomes := self._answer(batch, writes)) is not None:
             return outcomes
@@ -61,7 +61,7 @@ class WriteRouter:
     async def _accept_late(self, batch: asyncio.Task[list[Outcome]], writes: Sequence[Write]) -> list[Outcome]:
         try:
             outcomes, rows, places = await self._append(writes)
-        except StoreUnavailable:  # no room here: the remote store is the last hope
+        except StoreUnavailable:  # the spool is full: the remote store is the last hope
             await asyncio.wait((batch,))
             if (stored := self._answer(batch, writes)) is not None:
                 return stored
@@ -71,7 +71,7 @@ class WriteRouter:
         return outcomes
 
     def _answer(self, batch: asyncio.Task[list[Outcome]], writes: Sequence[Write]) -> list[Outcome] | None:
-        """What the remote store said; None if it failed."""
+        """The remote store's answer; None if it failed."""
         try:
             outcomes = batch.result()
         except StoreUnavailable as error:
@@ -86,7 +86,7 @@ class WriteRouter:
         return outcomes
 
     async def _append(self, writes: Sequence[Write]) -> tuple[list[Outcome], list[SpoolRow], list[int]]:
-        """Put the writes into the spool, but for those that say nothing or that no store would take. Returns all
+        """Put the writes into the spool, except those without effect and those that no store would take. Returns all
         outcomes, the rows, and the places of their writes in the batch."""
         outcomes: list[Outcome] = []
         places: list[int] = []
@@ -99,7 +99,7 @@ class WriteRouter:
         return outcomes, rows, places
 
     def _tell(self, rows: Sequence[SpoolRow]) -> None:
-        """From here to the return of `commit` nothing is awaited: the sender hears Spooled before anything else."""
+        """No await from here to the return of `commit`: the sender hears Spooled before anything else."""
         self._drainer.accept(rows)
         self.spooled += len(rows)
         for session_id in {row.write.session_id for row in rows if row.write.append}:
@@ -107,7 +107,8 @@ class WriteRouter:
 
 
 async def _done_within(task: asyncio.Task[list[Outcome]], seconds: float) -> None:
-    """Wait for the end of the task, or so long. What `asyncio.wait` does, in half the time: every batch passes here."""
+    """Wait for the end of the task, or so long. It does what `asyncio.wait` does in half the time: every batch passes
+    here."""
     loop = task.get_loop()
     over = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""A write as columns of the spool, and back: whatever it holds, it comes back the same. Pure."""
+"""A write as columns of the spool, and back, unchanged. Pure."""
 
 import json
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The first durable stage before a remote store: writes in one SQLite file, in order, until the store has them.
 
-Rows are columns, so that an operator can read them with SQL. The file keeps its size while it is in use and reuses what
-was freed; after an outage that made it large it is made small again when it is empty.
+Rows are columns, so that an operator can read them with SQL. The file keeps its size while it is in use and reuses
+freed space. If an outage made it large, it is shrunk when it is empty.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ from persistence.sqlite.file import CHECKPOINT_BYTES, SqliteFile, transaction
 
 MAX_BYTES = 2**30
 SHRINK_BYTES = 16 * 2**20  # free pages that are worth giving back
-# What is left free on the disk, a quarter of a small one: without it the log could not be emptied, nor rows removed.
+# Room that stays free on the disk, a quarter of a small one: without it the log could not be emptied, nor rows
+# removed.
 RESERVE_BYTES = 2 * CHECKPOINT_BYTES
 ROW_LOG_BYTES = 4 * 2**10  # what each row adds to the log beyond the write: a safe guess
 
@@ -127,7 +128,7 @@ class Spool:
         return await self._file.write("drop", lambda db: db.execute(sql, (number,)).rowcount > 0)
 
     async def _recall(self) -> None:
-        """Learn what an earlier process left."""
+        """Read what an earlier process left."""
         try:
             self.last_no = await self._file.read("open", _examine)
             self.tails, self.oldest_at = await self._file.read("open", _recall)
@@ -158,8 +159,8 @@ class Spool:
         return rows
 
     def _insert(self, db: sqlite3.Connection, rows: Sequence[SpoolRow], now: float) -> int:
-        """Returns how many bytes of older checkpoints it made pointless, and removed: an answer that streams into an
-        outage keeps one, not one for each second."""
+        """Returns the bytes of older checkpoints that it removed as pointless: an answer that streams into an outage
+        keeps one, not one for each second."""
         if self._disk_is_nearly_full():
             raise StoreFull(f"the disk of {self._path} is nearly full")
         db.executemany(INSERT, [columns_of(row, now) for row in rows])
@@ -196,18 +197,18 @@ class Spool:
         gone, self.oldest_at = await self._commit(rows * ROW_LOG_BYTES, remove)
         self.tails.remove(gone)
         if not self.tails.writes:
-            with suppress(StoreUnavailable):  # a large file is no harm
+            with suppress(StoreUnavailable):  # a large file does no harm
                 await self._shrink()
 
     async def _commit(self, log_bytes: int, do: Ask[T]) -> T:
         try:
             return await self._file.commit(log_bytes, lambda db: transaction(db, do))
         except StoreFull:
-            await self._file.give_back_log()  # there may be room for the next try
+            await self._file.give_back_log()  # this may make room for the next try
             raise
 
     async def _shrink(self) -> None:
-        """Give back what a large outage took, now that nothing is left to copy."""
+        """Shrink the file after a large outage, now that nothing is left to copy."""
         if self._disk_is_nearly_full() or await self._file.read("free pages", _free_bytes) >= SHRINK_BYTES:
             await self._file.commit(0, lambda db: db.execute("VACUUM"))
             await self._file.give_back_log()
@@ -221,8 +222,8 @@ class Spool:
             raise
 
     async def _whole(self, doing: Coroutine[Any, Any, T]) -> T:
-        """One change after the other, each to its end although its caller is cancelled: what is counted here must be
-        what is there."""
+        """One change after the other, each to its end even if its caller is cancelled: the counters here must match
+        the file."""
 
         async def in_turn() -> T:
             async with self._changing:
@@ -235,7 +236,7 @@ class Spool:
 
 
 def _examine(db: sqlite3.Connection) -> int:
-    """The number of the newest row there ever was. Raises sqlite3.DatabaseError if the file is damaged."""
+    """The number of the newest row ever. Raises sqlite3.DatabaseError if the file is damaged."""
     (answer,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if answer != "ok":
         raise sqlite3.DatabaseError(answer)

@@ -1,7 +1,6 @@
 """A remote store with the spool before it: a store that is away or slow stops no conversation.
 
-Readers see what is accepted together with what is stored. What goes which way is decided in
-`persistence/spool/failover.py`.
+Readers see accepted records together with stored ones. `persistence/spool/failover.py` decides where a write goes.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ from persistence.spool.router import WriteRouter
 log = structlog.stdlib.get_logger()
 
 UNAVAILABLE = "storage_unavailable"
-LOST_FROM = 2**52  # numbers of letters that are kept in the spool begin here, above any store's own
+LOST_FROM = 2**52  # numbers of letters in the spool begin here, above any store's own
 CLEAR_SECONDS = 10.0  # how long `load` and `purge` wait for the drainer
 LEAVE_SECONDS = 5.0  # how long leaving waits for it
 FEW = 4  # records
-FAILING_SECONDS = 1.0  # how long readers wait for a store that fails: it may be back
+FAILING_SECONDS = 1.0  # how long readers wait for a failing store: it may be back
 
 T = TypeVar("T")
 
@@ -43,7 +42,8 @@ class SpooledStore:
     """A MessageStore: `remote`, with `spool` before it. Nobody else writes to either.
 
     `commit` answers Stored while the remote store answers in time, else Spooled: then the write is in the spool, and
-    the remote store follows. If the drainer dies, `on_death` is told and nothing is taken any more."""
+    the remote store follows. If the drainer dies, `on_death` is called and no write is taken any more.
+    """
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SpooledStore:
 
     @property
     def users(self) -> UserStore:
-        """The remote store's: nothing of users is spooled."""
+        """The remote store's: users' data are not spooled."""
         return self._remote.users
 
     @property
@@ -128,7 +128,7 @@ class SpooledStore:
                 await self._remote.__aexit__(kind, error, trace)
 
     async def _leave(self, task: asyncio.Task[None]) -> None:
-        """Let the drainer finish what the store takes in a moment; the rest stays in the spool."""
+        """Let the drainer give the store what it takes in a moment; the rest stays in the spool."""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LEAVE_SECONDS):
@@ -158,20 +158,21 @@ class SpooledStore:
             raise StoreUnavailable("commit: the store is not open")
         return await self._intake.commit(writes, self._task)
 
-    # -- what waits for the spool -------------------------------------------------------------------------------------
+    # -- waiting for the spool
+    # ------------------------------------------------------------------------------------------
 
     async def load(self, session_id: str) -> Loaded | None:
-        # A fence that was raised over accepted writes would refuse them.
+        # A fence raised over accepted writes would refuse them.
         await self._until(lambda: session_id not in self._spool.tails.by_session, f"load {session_id}")
         return await self._remote.load(session_id)
 
     async def purge(self, session_id: str) -> None:
-        async with self._intake.committing:  # what is being committed is stored or in the spool after this
+        async with self._intake.committing:  # afterwards the present batch is in the store or in the spool
             self._drainer.withhold(session_id)
         try:
             await self._until(self._drainer.end_of_this(), f"purge {session_id}")
             await self._remote.find(session_id)  # if it cannot be asked, nothing is forgotten here either
-            # The spool first: rows of a session that is gone would be read by whoever uses its id next.
+            # The spool first: the next session of this id would read the rows of the old one.
             await self._spool.forget(session_id)
             await self._remote.purge(session_id)
             self._following.forget(session_id)
@@ -207,7 +208,7 @@ class SpooledStore:
         return [replace(session, spec=brief(session.spec)) for session in newer]
 
     async def _asked(self, answer: Awaitable[T]) -> T:
-        """What the remote store answers. Raises StoreUnavailable soon while it fails."""
+        """The remote store's answer. Raises StoreUnavailable soon while it fails."""
         try:
             async with asyncio.timeout(None if self.failing is None else FAILING_SECONDS):
                 return await answer
@@ -222,7 +223,7 @@ class SpooledStore:
         return await self._asked(self._remote.usage(user_id))
 
     async def waiting(self) -> list[str]:
-        """May name a session too many while the remote store is behind."""
+        """May include a session without waiting records while the remote store is behind."""
         tails = self._spool.tails.by_session.items()
         here = [session_id for session_id, tail in tails if tail.last_stored > tail.delivered]
         stored = await self._remote.waiting()
@@ -245,10 +246,10 @@ class SpooledStore:
                     session_id, after=after, before=before, limit=limit, role=role, type=type, max_bytes=max_bytes
                 )
             )
-        if max_bytes is not None:  # two places are asked, and neither knows what the other has: then a few at a time
+        if max_bytes is not None:  # two places are read, and neither knows the other's records: so a few at a time
             limit = min(limit, FEW)
         newest = before is not None and after <= 0
-        # The spool is asked first: what leaves it meanwhile is in the store by the time that is asked.
+        # The spool first: rows that leave it meanwhile are in the store by the time that is read.
         spooled, low = await self._spool.records(
             session_id, after=max(after, 0), before=before, limit=limit, role=role, type=type, newest=newest
         )
@@ -279,10 +280,11 @@ class SpooledStore:
         self, session_id: str, *, older_than: float | None, keep: int | None, below: int, limit: int = 1000
     ) -> int:
         if session_id in self._spool.tails.by_session:
-            return 0  # the store may have what is still spooled, and must know it when it is asked again
+            return 0  # the store may have spooled records already, and must recognise them at the retry
         return await self._remote.trim(session_id, older_than=older_than, keep=keep, below=below, limit=limit)
 
-    # -- dead letters: the remote store's, and those that are kept here -----------------------------------------------
+    # -- dead letters: the remote store's, and those in the spool
+    # -----------------------------------------------------
 
     async def dead_letters(
         self, session_id: str | None = None, *, after: int = 0, limit: int = 100

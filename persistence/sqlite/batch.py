@@ -1,7 +1,7 @@
 """A batch of writes in SQLite: one transaction on the writer's thread.
 
-The thread remembers where it left sessions (`heads.py`), so a batch for sessions that wrote before needs no query.
-That is safe: one process writes the file, all its changes are made on this thread, and every change that is not a
+The thread remembers the last state of sessions (`heads.py`), so a batch for sessions that wrote before needs no
+query. That is safe: one process writes the file, all its changes happen on this thread, and every change outside a
 batch calls `forget`. If a second connection has changed the file all the same, SQLite reports it (`data_version`),
 inside the transaction in which nobody else can write: then everything is forgotten.
 """
@@ -22,7 +22,7 @@ KNOWN = "SELECT seq FROM messages WHERE session_no = ? AND cid = ?"
 INSERT = "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 MARK = "UPDATE messages SET status = ? WHERE session_no = ? AND seq = ?"
 HEAD = "UPDATE sessions SET last_seq = ?, delivered = ?, stored_bytes = stored_bytes + ? WHERE no = ?"
-HEAD_AND_STATE = HEAD.replace(" WHERE", ", state = ? WHERE")  # both at once: to write a row twice costs twice
+HEAD_AND_STATE = HEAD.replace(" WHERE", ", state = ? WHERE")  # both at once: two writes of a row cost twice
 SPEC = "UPDATE sessions SET spec = ? WHERE no = ?"
 CHECKPOINT = "INSERT INTO checkpoints VALUES (?, ?) ON CONFLICT (session_no) DO UPDATE SET body = excluded.body"
 BURY = """INSERT INTO dead_letters (session_no, seq, cid, role, type, payload, created_at, status, reason, buried_at)
@@ -34,15 +34,15 @@ class Batches:
 
     def __init__(self) -> None:
         self._heads = RememberedHeads()
-        self._version = -1  # of the file, as another connection's changes move it
+        self._version = -1  # of the file; changes of another connection move it
 
     def forget(self, session_id: str) -> None:
-        """The session is changed in another way than by a batch."""
+        """The session changes outside a batch."""
         self._heads.forget(session_id)
 
     def commit(self, db: sqlite3.Connection, writes: Sequence[Write]) -> Plan:
-        # Asking for every cid costs as much as storing it, so the unique index is the question, and only a batch that
-        # collides is asked about and done again.
+        # A query for every cid costs as much as storing it. So the unique index is the query, and only a batch that
+        # collides is queried and done again.
         try:
             decided, left = transaction(db, lambda db: self._plan_and_perform(db, writes, trusting=True))
         except sqlite3.IntegrityError:
@@ -53,8 +53,8 @@ class Batches:
     def _plan_and_perform(
         self, db: sqlite3.Connection, writes: Sequence[Write], *, trusting: bool
     ) -> tuple[Plan, dict[str, Remembered]]:
-        """What was done, and how it leaves the sessions. `trusting`: that a new seq has a new cid, or
-        IntegrityError."""
+        """The outcomes, and the sessions' new state. `trusting`: assume that a new seq has a new cid; raises
+        IntegrityError if not."""
         sessions = self._sessions(db, {write.session_id for write in writes})
         heads = {session_id: known.head for session_id, known in sessions.items()}
         cids: dict[tuple[str, str], int] = {}
@@ -70,7 +70,7 @@ class Batches:
         return decided, sessions
 
     def _sessions(self, db: sqlite3.Connection, session_ids: set[str]) -> dict[str, Remembered]:
-        """Those that exist. They are forgotten until the transaction is through."""
+        """The existing ones among them. They are forgotten until the transaction is through."""
         (version,) = db.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version

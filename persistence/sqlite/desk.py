@@ -1,9 +1,9 @@
-"""One thread with one SQLite connection: it does what is asked of it in order, and finishes what it began even if the
-asker has gone.
+"""One thread with one SQLite connection: it runs requests in order, and finishes what it began even if the caller has
+gone.
 
 A bare queue leads to the thread, and the answer comes back by `call_soon_threadsafe`. An executor did the same; but a
-message goes to the writer and back twice, and an executor's futures with their locks took a third more CPU for each way
-and half of its time while little is going on.
+message goes to the writer and back twice, and an executor's futures with their locks took a third more CPU for each
+way and half of its time while little is going on.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class _Errand(msgspec.Struct):
 
 
 class Desk:
-    """Bound: each caller waits for its answer, so the queue has at most one errand of each."""
+    """Bound: each caller waits for its answer, so the queue has at most one request of each."""
 
     def __init__(self, name: str, connect: Callable[[], sqlite3.Connection]) -> None:
         self._name = name
@@ -51,13 +51,13 @@ class Desk:
             await asyncio.shield(closing)  # a cancel must not leave the file open
 
     async def run(self, what: str, ask: Ask[T]) -> T:
-        """Raises StoreUnavailable, named after `what`, and what `ask` raises."""
+        """Raises StoreUnavailable, named after `what`, and the errors of `ask`."""
         if self._errands is None:
             raise StoreUnavailable(f"{what}: the store is not open")
         return await _ask(self._errands, partial(self._answer, what, ask))
 
     def later(self, do: Callable[[sqlite3.Connection], None]) -> None:
-        """Do it after what is asked already, or never if the desk closes first. Called on the desk's own thread."""
+        """Run it after the present requests, or never if the desk closes first. Called on the desk's own thread."""
         if (errands := self._errands) is not None:
             errands.put(_Errand(partial(self._answer, "later", do), None))
 
@@ -88,7 +88,7 @@ def _ask(errands: "SimpleQueue[_Errand | None]", do: Callable[[], T]) -> "asynci
 def _work(errands: "SimpleQueue[_Errand | None]") -> None:
     while (errand := errands.get()) is not None:
         _perform(errand)
-        del errand  # what it carried is not kept until the next comes
+        del errand  # its data are not kept until the next one comes
 
 
 def _perform(errand: _Errand) -> None:
@@ -99,7 +99,7 @@ def _perform(errand: _Errand) -> None:
         result = errand.do()
     except BaseException as error:
         _send_back(answer, None, error)
-        del errand, answer  # the error knows this frame: with them it would hold itself, and what was to be written
+        del errand, answer  # the error refers to this frame: with them it would hold itself, and the data
     else:
         _send_back(answer, result, None)
 
@@ -111,7 +111,7 @@ def _send_back(answer: "asyncio.Future[Any] | None", result: Any, error: BaseExc
 
 
 def _tell(answer: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if answer.done():  # the asker has gone
+    if answer.done():  # the caller has gone
         return
     if error is None:
         answer.set_result(result)

@@ -1,10 +1,10 @@
-"""One SQLite file with two threads, each with its own connection: one writes, one reads. What `commit` did is durable
-when it returns (WAL, synchronous=FULL); readers see a snapshot and never wait for a commit.
+"""One SQLite file with two threads, each with its own connection: one writes, one reads. A commit is durable when
+`commit` returns (WAL, synchronous=FULL); readers see a snapshot and never wait for a commit.
 
-Checkpoints of the log run on the writer's thread after the answer has gone out, and not automatically: SQLite hides the
-errors of automatic ones, and a failed fsync that is tried again may succeed without the bytes. So after an error of the
-disk the file is broken for good: nobody is told `durable` any more. The same holds for a file that was removed or
-replaced while it is open: what is committed to it is gone with the process, unless it is rescued at the end.
+Checkpoints of the log run on the writer's thread after the answer has gone out, and not automatically: SQLite hides
+the errors of automatic ones, and a failed fsync that is tried again may succeed without the bytes. So after an error
+of the disk the file is broken for good: nobody is told `durable` any more. The same holds for a file that was removed
+or replaced while it is open: its commits are gone with the process, unless the file is rescued at the end.
 """
 
 import errno
@@ -29,8 +29,8 @@ log = structlog.get_logger()
 BUSY_SECONDS = 2.0
 CHECKPOINT_BYTES = 16 * 2**20  # of log, roughly
 JOURNAL_LIMIT_BYTES = 64 * 2**20
-COMMIT_LOG_BYTES = 16 * 2**10  # what a commit adds to the log beyond its payload: a safe guess
-ROOM_BYTES = 2**20  # a disk with less cannot even open a database
+COMMIT_LOG_BYTES = 16 * 2**10  # log bytes of a commit beyond its payload: a safe guess
+ROOM_BYTES = 2**20  # on a disk with less room a database does not even open
 
 _DISK_ERRORS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 REPLACED = "was removed or replaced while the gateway had it open"
@@ -74,7 +74,8 @@ class SqliteFile:
         await self._writer.close()
 
     def _rescue(self, db: sqlite3.Connection) -> None:
-        """Nobody can open this file any more, and all of it is still here: write it down beside its old place."""
+        """Nobody can open this file any more, and all of it is still here: write it to a new file beside its old
+        place."""
         rescued = self._path.with_name(f"{self._path.name}.rescued-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         part = rescued.with_name(f"{rescued.name}.part")
         try:
@@ -93,7 +94,7 @@ class SqliteFile:
         return await self._reader.run(what, ask)
 
     async def write(self, what: str, ask: Ask[T]) -> T:
-        """Ask the writer for something nobody is promised anything about. Raises StoreUnavailable, StoreFull."""
+        """Write something that need not be durable. Raises StoreUnavailable, StoreFull."""
         return await self._noting_full(self._writer.run(what, lambda db: self._write(db, ask)))
 
     def _write(self, db: sqlite3.Connection, ask: Ask[T]) -> T:
@@ -103,8 +104,8 @@ class SqliteFile:
         return result
 
     async def commit(self, size: int, ask: Ask[T]) -> T:
-        """Ask the writer for what somebody will be told is durable; `size` is roughly how much it writes. Raises
-        StoreUnavailable, StoreFull, and StoreBroken when a commit may or may not have reached the disk."""
+        """Write something that callers will report as durable; `size` is roughly its bytes. Raises StoreUnavailable,
+        StoreFull, and StoreBroken when a commit may or may not have reached the disk."""
         return await self._noting_full(self._writer.run("commit", lambda db: self._commit(db, size, ask)))
 
     def _commit(self, db: sqlite3.Connection, size: int, ask: Ask[T]) -> T:
@@ -137,7 +138,7 @@ class SqliteFile:
             raise
 
     async def try_room(self) -> None:
-        """Find out whether there is room, by a write that changes nothing. Raises StoreUnavailable."""
+        """Check for room, by a write that changes nothing. Raises StoreUnavailable."""
         with suppress(StoreFull):
             await self.write("room", _write_version_again)
             self.full = False
@@ -154,7 +155,7 @@ class SqliteFile:
                 self._broken = StoreBroken(f"checkpoint of {self._path}: {error}")
 
     def _open_writer(self) -> sqlite3.Connection:
-        # A supervisor starts what ended: an empty database must not take the place of one that was rescued.
+        # A supervisor restarts an ended gateway: an empty database must not take the place of a rescued one.
         if not self._path.exists() and (found := sorted(self._path.parent.glob(f"{self._path.name}.rescued-*"))):
             raise CannotOpen(
                 f"{self._path} is gone, and its content was written to {found[-1]}: move that, or a backup, to "
@@ -202,7 +203,7 @@ class SqliteFile:
 
 
 def transaction(db: sqlite3.Connection, do: Ask[T]) -> T:
-    """What `do` does, all of it or nothing."""
+    """All changes of `do`, or none."""
     db.execute("BEGIN IMMEDIATE")
     try:
         result = do(db)

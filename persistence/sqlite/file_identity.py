@@ -1,7 +1,7 @@
 """Whether paths still name the files that were opened by them.
 
-A file that is removed or replaced while it is open goes on working for whoever has it open, and is gone when they end.
-While a file is open its inode is not given to another, so device and inode tell whether a path still means it.
+A file that is removed or replaced while it is open goes on working for its open descriptors, and is gone when they
+close. While a file is open its inode is not given to another, so device and inode tell whether a path still means it.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class FileIdentity:
-    """Made when the files are open; a path that names nothing then is passed over."""
+    """Made when the files are open; a path without a file then is ignored."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._known = {path: known for path in paths if (known := _identity(path)) is not None}
@@ -21,7 +21,7 @@ class FileIdentity:
 
 
 def database_files(path: Path) -> tuple[Path, ...]:
-    """What belongs to an open SQLite database: without its log, a commit is as lost as without the file itself."""
+    """The files of an open SQLite database: without its log, a commit is as lost as without the file itself."""
     real = str(path.resolve())  # SQLite puts the others beside the file itself, not beside a symlink to it
     return path, Path(f"{real}-wal"), Path(f"{real}-shm")
 

@@ -30,7 +30,7 @@ from persistence.sqlite.file import SqliteFile, transaction
 from persistence.sqlite.users import SqliteUsers
 
 CIDS_LOADED = 10_000
-WRITE_LOG_BYTES = 4 * 2**10  # what each write adds to the log beyond the payload: a safe guess
+WRITE_LOG_BYTES = 4 * 2**10  # log bytes of a write beyond its payload: a safe guess
 
 SESSION = "id, user_id, created_at, spec, state, last_seq, delivered, first_seq"
 BRIEF = f"""CASE WHEN length(spec) <= {BRIEF_BYTES} THEN spec
@@ -52,7 +52,7 @@ REPLACE = """UPDATE messages SET cid = ?, role = ?, type = ?, payload = ?, creat
     WHERE session_no = (SELECT no FROM sessions WHERE id = ?) AND seq = ?"""
 GROWN = """UPDATE sessions SET stored_bytes = stored_bytes + ? - coalesce(
     (SELECT length(payload) FROM messages WHERE session_no = sessions.no AND seq = ?), 0) WHERE id = ?"""
-# The first record that stays, in seq order: what is before it may go.
+# The first record that stays, in seq order: earlier ones may go.
 STAYS = """SELECT m.seq FROM messages m JOIN sessions s ON s.no = m.session_no WHERE s.no = ?1 AND m.seq < ?5
     AND (m.seq >= ?2 OR m.status = 'open' OR (m.status = 'stored' AND m.seq > s.delivered)
          OR NOT (coalesce(m.created_at < ?3, 0) OR coalesce(m.seq <= s.last_seq - ?4, 0)))
@@ -167,7 +167,7 @@ class SqliteStore:
         await self._change("purge", session_id, lambda db: _purge(db, session_id))
 
     async def _change(self, what: str, session_id: str, do: Ask[T]) -> T:
-        """Change one session in another way than by a batch: where it was left is forgotten."""
+        """Change one session outside a batch: its remembered state is forgotten."""
 
         def change(db: sqlite3.Connection) -> T:
             self._batches.forget(session_id)
@@ -283,7 +283,7 @@ def _retry(db: sqlite3.Connection, number: int) -> Outcome | None:
 
 
 def prospect(db: sqlite3.Connection, record: Record) -> Outcome:
-    """What putting the dead record into its place would come to: Stored, Duplicate or Rejected."""
+    """The result that storing the dead record in its place would have: Stored, Duplicate or Rejected."""
     (no,) = db.execute("SELECT no FROM sessions WHERE id = ?", (record.session_id,)).fetchone()
     if db.execute(KNOWN, (no, f"{REJECTED}{record.seq}")).fetchone() != (record.seq,):
         return Rejected("its place in the conversation is gone")
@@ -292,7 +292,7 @@ def prospect(db: sqlite3.Connection, record: Record) -> Outcome:
 
 
 def replace_record(db: sqlite3.Connection, record: Record) -> None:
-    """Let `record` stand at its seq, whatever stood there."""
+    """Put `record` at its seq, in place of any other."""
     values = (record.cid, record.role, record.type, record.payload, record.created_at, str(record.status))
     db.execute(GROWN, (len(record.payload), record.seq, record.session_id))
     db.execute(REPLACE, (*values, record.session_id, record.seq))
