@@ -42,10 +42,11 @@ class Route(Protocol):
 
 
 class Routes:
-    """By their names."""
+    """By their names. `others` has those that a policy names and nobody else does: providers of models."""
 
     def __init__(self, routes: dict[str, Route] | None = None) -> None:
         self._routes = dict(routes or {})
+        self.others: Route | None = None
 
     def add(self, name: str, route: Route) -> None:
         self._routes[name] = route
@@ -56,7 +57,7 @@ class Routes:
         if not slash:
             name, mark, query = name.partition("?")
             rest = mark + query
-        route = self._routes.get(name)
+        route = self._routes.get(name, self.others)
         if route is None or name not in policy.routes:
             raise NotServed(
                 404, f"this session has no way called {name[:60]!r} out of its sandbox; hosts are asked for by proxy"

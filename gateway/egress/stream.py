@@ -60,6 +60,11 @@ class ByteStream(asyncio.Protocol):
     def is_lost(self) -> bool:
         return self._lost
 
+    @property
+    def has_come(self) -> bool:
+        """Whether something can be read at once, or nothing will come any more."""
+        return self._ended or bool(self._came)
+
     def peer(self) -> Any:
         return None if self._transport is None else self._transport.get_extra_info("peername")
 

@@ -11,6 +11,8 @@ import uvloop
 from gateway.cli.arguments import EXIT_OK, EXIT_USAGE
 from gateway.cli.console.output import complain
 from gateway.egress.control import Control
+from gateway.egress.model_settings import MODELS
+from gateway.egress.models import ModelRoute
 from gateway.egress.process import DESCRIPTOR, release
 from gateway.egress.routes import Routes
 
@@ -30,7 +32,11 @@ def egress() -> int:
 
 
 async def _serve(door: socket.socket) -> None:
-    control = Control(door, Routes(), release())
+    routes = Routes()
+    control = Control(door, routes, release())
+    models = ModelRoute(control.proxy.dialer, lambda note: control.note(MODELS, note))
+    routes.add(MODELS, models)
+    routes.others = models
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control.end)

@@ -1,0 +1,235 @@
+"""What is spent, kept on the disk and told to the gateway: the shell of `budget.py`, in the proxy.
+
+A change is in the journal before its request goes out, and on the disk itself at most SYNC_SECONDS later: kill -9 loses
+none, a power cut the last moment. The journal is written anew when it has grown by COMPACT_BYTES. Totals are told until
+the gateway has heard them; a gateway that has just come is told all.
+
+A request that has to wait for others under way does so for at most WAIT_SECONDS; MOST_WAITING of a session wait,
+further ones are refused at once.
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from gateway.egress.budget import Ledger, Over, SpendEntry, SpendLimit, Spent, read_journal
+from gateway.egress.meter import MeterReading, Tokens
+from gateway.egress.model_requests import AskedModel
+from gateway.egress.model_settings import SpendingSettings, SpentTotals, counts, read_counts
+from gateway.egress.prices import Price, read_prices
+
+log = structlog.get_logger()
+
+COMPACT_BYTES = 4 << 20
+SYNC_SECONDS, TELL_SECONDS, HEAR_SECONDS = 1.0, 0.2, 5.0
+WAIT_SECONDS, MOST_WAITING = 300.0, 32
+TOLD_AT_ONCE = 400  # sessions, and users, in one note
+OURS = Path(__file__).with_name("prices.toml")
+NO_PRICE = (
+    "the model {} has no price here, so a budget in USD cannot be kept: the operator can give it one "
+    "(HOLDFAST_PRICES_FILE)"
+)
+
+
+class BudgetRefused(Exception):
+    """The text is for the user."""
+
+
+class Spending:
+    """`tell` sends totals to the gateway, and returns whether they were sent."""
+
+    def __init__(self, tell: Callable[[SpentTotals], bool]) -> None:
+        self._tell = tell
+        self.ledger = Ledger()
+        self.prices = read_prices(OURS.read_bytes())
+        self._journal: int | None = None
+        self._path: Path | None = None
+        self._bytes = 0
+        self._sync: asyncio.TimerHandle | None = None
+        self._settled = asyncio.Event()
+        self._waiting: Counter[str] = Counter()
+        self._names = 0
+        self._providers: dict[str, Spent] = {}
+        self._entries: dict[str, tuple[SpendEntry, str]] = {}
+        self._untold: set[str] = set()
+        self._untold_users: set[str] = set()
+        self._number = 0
+        self._telling: asyncio.TimerHandle | None = None
+        self._told: tuple[int, set[str], set[str]] | None = None
+
+    def open(self, journal: str, prices_file: str) -> None:
+        """What the gateway says first; the same again changes nothing but the prices."""
+        try:
+            files = [Path(prices_file).read_bytes()] if prices_file else []
+            self.prices = read_prices(*files, OURS.read_bytes())
+        except (OSError, ValueError) as error:  # the gateway has checked it: it has changed since
+            log.warning("egress.prices_unread", cause=str(error))
+        if self._path is None and journal:
+            self._path = Path(journal)
+            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+            kept, self.ledger = self.ledger, read_journal(lines)
+            for session, spent in kept.sessions().items():
+                self.ledger.know(session, spent)
+            self._compact()
+        self.tell_all()
+
+    # -- a request ----------------------------------------------------------------------------------------------------
+
+    async def enter(
+        self, session: str, user: str, provider: str, settings: SpendingSettings, asked: AskedModel, sent: int
+    ) -> str:
+        """Waits while others under way may use the budget up. Raises BudgetRefused."""
+        if settings.known:
+            self.ledger.know(session, read_counts(settings.known))
+        price = self.prices.of(asked.model)
+        if price is None and (settings.cost is not None or settings.user_cost is not None):
+            raise BudgetRefused(NO_PRICE.format(asked.model or "that was asked for"))
+        most = _most(price, asked, sent)
+        limits = SpendLimit(settings.cost, settings.tokens), SpendLimit(settings.user_cost)
+        self._names += 1
+        name = f"{os.getpid()}.{time.time_ns()}.{self._names}"
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                entry = SpendEntry(session, user, today(), most)
+                verdict = self.ledger.enter(name, entry, *limits)
+                if isinstance(verdict, Over):
+                    raise BudgetRefused(str(verdict))
+                if verdict:
+                    break
+                await self._wait(session)
+        self._entries[name] = entry, provider
+        self._write()
+        return name
+
+    def settle(self, name: str, reading: MeterReading | None, asked: AskedModel) -> None:
+        """What it did cost; None: nothing."""
+        entry, provider = self._entries.pop(name)
+        spent = Spent(1)
+        if reading is not None:
+            price = self.prices.of(asked.model) or self.prices.of(reading.model)
+            cost = price.cost(reading.tokens) if price else 0
+            spent = Spent(1, reading.tokens, cost, 0 if price else reading.tokens.total, int(not reading.exact))
+        self.ledger.settle(name, spent)
+        self._write()
+        self._providers[provider] = self._providers.get(provider, Spent()) + spent
+        self._untold.add(entry.session)
+        self._untold_users.add(entry.user)
+        self._tell_soon(TELL_SECONDS)
+        self._settled.set()
+        self._settled = asyncio.Event()
+
+    async def _wait(self, session: str) -> None:
+        if self._waiting[session] >= MOST_WAITING:
+            raise BudgetRefused("as many requests as may wait for this session's budget do so: try again later")
+        self._waiting[session] += 1
+        try:
+            await self._settled.wait()
+        finally:
+            self._waiting[session] -= 1
+            if not self._waiting[session]:
+                del self._waiting[session]
+
+    # -- the journal --------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        lines = self.ledger.take_lines()
+        if self._journal is None:
+            return
+        self._bytes += os.write(self._journal, lines)
+        if self._bytes > COMPACT_BYTES:
+            self._compact()
+        elif self._sync is None:
+            self._sync = asyncio.get_running_loop().call_later(SYNC_SECONDS, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync = None
+        if self._journal is not None:
+            copy = os.dup(self._journal)
+            done = asyncio.get_running_loop().run_in_executor(None, os.fdatasync, copy)
+            done.add_done_callback(lambda _: os.close(copy))
+
+    def _compact(self) -> None:
+        """Write it anew beside itself, then put it in its place."""
+        assert self._path is not None
+        self.ledger.forget_days(today(), _yesterday())
+        new = self._path.with_name(f"{self._path.name}.new")
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        whole = self.ledger.whole()
+        left = memoryview(whole)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+        new.replace(self._path)
+        if self._journal is not None:
+            os.close(self._journal)
+        self._journal, self._bytes = descriptor, 0
+
+    # -- the gateway --------------------------------------------------------------------------------------------------
+
+    def tell_all(self) -> None:
+        self._told = None
+        self._untold = set(self.ledger.sessions())
+        self._untold_users = set(self.ledger.users(today()))
+        self._tell_soon(0)
+
+    def heard(self, number: int) -> None:
+        if self._told is not None and self._told[0] == number:
+            self._told = None
+            if self._untold or self._untold_users:
+                self._tell_soon(TELL_SECONDS)
+
+    def _tell_soon(self, seconds: float) -> None:
+        if self._told is None and self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(seconds, self._tell_now)
+
+    def _tell_now(self) -> None:
+        """What was not heard in time is said again."""
+        self._telling = None
+        if self._told is not None:
+            _, sessions, users = self._told
+            self._untold |= sessions
+            self._untold_users |= users
+            self._told = None
+        sessions = set(list(self._untold)[:TOLD_AT_ONCE])
+        users = set(list(self._untold_users)[:TOLD_AT_ONCE])
+        self._number += 1
+        day = today()
+        totals = SpentTotals(
+            self._number,
+            day,
+            {session: counts(self.ledger.of_session(session)) for session in sessions},
+            {user: counts(self.ledger.of_user(user, day)) for user in users},
+            {provider: counts(spent) for provider, spent in self._providers.items()},
+        )
+        if not self._tell(totals):
+            return  # the next gateway is told all
+        self._untold -= sessions
+        self._untold_users -= users
+        self._told = self._number, sessions, users
+        self._telling = asyncio.get_running_loop().call_later(HEAR_SECONDS, self._say_again)
+
+    def _say_again(self) -> None:
+        self._telling = None
+        if self._told is not None or self._untold or self._untold_users:
+            self._tell_now()
+
+
+def _most(price: Price | None, asked: AskedModel, sent: int) -> Spent:
+    """A token is at least one byte of what is sent."""
+    tokens = Tokens(input=sent, output=asked.output)
+    cost = price.most(sent, asked.output) if price else 0
+    return Spent(1, tokens, cost, 0 if price else tokens.total)
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def _yesterday() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86_400))
