@@ -83,7 +83,7 @@ def launch(
 ) -> AgentLaunch:
     """The command for an agent. `python` runs our own programs."""
     if choice.is_plain_command:
-        return AgentLaunch(choice.command)
+        return AgentLaunch(choice.command, server=choice.server)
     if choice.name == DEMO:
         return AgentLaunch((python, "-m", "sandbox.demo_agent"))
     if choice.name == NONE:

@@ -337,7 +337,7 @@ def read_agent(
     except ValueError as error:
         raise bad_member("agent", str(error).removeprefix("wants ")) from None
     command = read_command("agent", list(choice.command)) if choice.command else None
-    return (command, None, None) if choice.is_plain_command else (None, choice.said, None)
+    return (command, None, choice.server) if choice.is_plain_command else (None, choice.said, None)
 
 
 def _agent_server(value: dict[str, Any]) -> tuple[tuple[str, ...], None, AgentServer]:

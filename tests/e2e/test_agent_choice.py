@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -102,6 +103,20 @@ async def test_an_agent_may_be_a_server_in_a_sandbox_without_a_network(gateway: 
     assert found[-1]["content"] == "you said are you back?"
     assert (bad.status_code, bad.json()["code"]) == (400, "bad_member")
     assert bad.json()["error"].startswith("agent.connect must be ws://HOST:PORT")
+
+
+async def test_the_agent_of_all_sessions_may_be_a_server(tmp_path: Path) -> None:
+    command = shlex.join([sys.executable, "-u", "-c", SERVER, "8080", "1"])
+    words = f"ws://127.0.0.1:8080/agent health=/health {command}"
+    async with Gateway(tmp_path / "data", AGENT=words, LOCAL_LEVEL="contained") as gateway:
+        await gateway.create("unnamed")
+        named = await gateway.create("named", agent=words)
+        assert named["agent"]["connect"] == "ws://127.0.0.1:8080/agent"
+        for session_id in ("unnamed", "named"):
+            async with gateway.chat(session_id) as socket:
+                await hear(socket, "welcome")
+                await say(socket, type="message", content="hello")
+                assert (await hear(socket, "chunk"))["text"] == "you said hello"
 
 
 async def test_installed_programs_are_on_the_path_of_terminals_and_cannot_be_changed(gateway: Gateway) -> None:
