@@ -23,7 +23,6 @@ from typing import Any
 from sandbox.agents import opencode_words as words
 from sandbox.agents.core import EndProcess, Http, HttpServer, Launch, Note, Out, Past, UnknownFrame, WakeAfter
 from sandbox.agents.json_lines import (
-    amount,
     count,
     items,
     joins_turn,
@@ -35,7 +34,8 @@ from sandbox.agents.json_lines import (
     waits_for_turn,
     words_of,
 )
-from sandbox.agents.turn import GATHER, MAX_JOINING, REPEATED, Turn
+from sandbox.agents.opencode_parts import OpencodeParts
+from sandbox.agents.turn import GATHER, MAX_JOINING, Turn
 
 NAME = "opencode"
 SESSION = "session"
@@ -51,7 +51,7 @@ PERMIT = "tool_permission_request"
 OPEN, OPEN_SECONDS, TRIES = "open", 10.0, 10
 SETTLE, SETTLE_SECONDS, UNANSWERED_SECONDS = "settle", 5.0, 30.0
 ATTEMPTS = 3
-MAX_PARTS = 4096  # of one turn
+MAX_MESSAGES = 4096  # of one turn
 MAX_OLD = 256  # remembered names of earlier turns
 MAX_ABORTS = 8
 
@@ -80,17 +80,12 @@ class OpencodeCore:
     )  # what was asked already: some of it is told again, though it is over
     missed: dict[str, str] = field(default_factory=dict)  # requests for missed events, and what each asks for
     missed_more: bool = False  # the stream broke again before their answers
-    kinds: dict[str, str] = field(default_factory=dict)  # kinds of parts: chunk, thinking
-    over_parts: set[str] = field(default_factory=set)
-    part: str = ""  # the text part that grows
-    said: str = ""  # its text since the last message
+    parts: OpencodeParts = field(default_factory=OpencodeParts)  # of this turn's messages
     is_idle: bool = False
     aborts: int = 0  # sent in this turn
     failed: str = ""
     refused: bool = False
     reason: str = ""
-    usage: dict[str, int] = field(default_factory=dict)
-    cost: float = 0.0
 
     @property
     def cuts_lines(self) -> bool:
@@ -317,11 +312,11 @@ class OpencodeCore:
             case "message.updated":
                 yield from self._message_updated(members(given.get("info")))
             case "message.part.delta":
-                yield from self._grown(text(given.get("partID")), text(given.get("delta")))
+                yield from self.parts.grown(self.turn, text(given.get("partID")), text(given.get("delta")))
             case "message.part.updated":
                 part = members(given.get("part"))
                 if text(part.get("messageID")) in self.messages and self.turn.running:
-                    yield from self._part_updated(words.kept_name(part.get("id")), part)
+                    yield from self.parts.updated(self.turn, part)
             case "todo.updated":
                 yield from self.turn.say("todo", items=items(given.get("todos")))
             case "session.status":
@@ -340,73 +335,13 @@ class OpencodeCore:
             return
         if name not in self.messages and (self.turn.aborting or self.failed):
             yield from self._abort()  # the abort before this one came before the turn began
-        if len(self.messages) < MAX_PARTS:
+        if len(self.messages) < MAX_MESSAGES:
             complete = "completed" in members(info.get("time"))
             self.messages[name] = self.messages.get(name, False) or complete
         self.reason = text(info.get("finish")) or self.reason
         self._fail(members(info.get("error")))
         provider, model = text(info.get("providerID")), text(info.get("modelID"))
         yield from self.turn.identify(model=f"{provider}/{model}" if provider and model else "")
-
-    def _grown(self, name: str, piece: str) -> Iterator[Out]:
-        kind = self.kinds.get(name)
-        if kind is None or not self.turn.running:
-            return
-        if kind == "chunk":
-            if name != self.part:
-                yield from self._end_text()
-                self.part = name
-            if len(self.said) <= REPEATED:
-                self.said += piece
-        yield from self.turn.piece(kind, piece)
-
-    def _end_text(self) -> Iterator[Out]:
-        """The text so far becomes a message: a tool or another text follows."""
-        if self.said:
-            self.over_parts.add(self.part)
-            said, self.said = self.said, ""
-            yield from self.turn.message("assistant", [{"type": "text", "text": said}])
-
-    def _part_updated(self, name: str, part: dict[str, Any]) -> Iterator[Out]:
-        if not name or len(self.kinds) + len(self.over_parts) > MAX_PARTS:
-            return
-        match part:
-            case {"type": "text" | "reasoning" as kind}:
-                self.kinds[name] = "chunk" if kind == "text" else "thinking"
-                if kind == "text" and "end" in members(part.get("time")) and part.get("ignored") is not True:
-                    yield from self._text_over(name, text(part.get("text")))
-            case {"type": "tool", "state": dict(state)}:
-                yield from self._end_text()
-                yield from self._tool(name, part, state)
-            case {"type": "step-finish"} if name not in self.over_parts:
-                self.over_parts.add(name)
-                words.add_usage(self.usage, members(part.get("tokens")))
-                self.cost += amount(part.get("cost")) or 0.0
-
-    def _text_over(self, name: str, whole: str) -> Iterator[Out]:
-        if name in self.over_parts:
-            if self.part == name:
-                yield from self._end_text()
-            return
-        self.over_parts.add(name)
-        streamed = self.part == name and bool(self.said)
-        if streamed:
-            self.said = ""
-        else:
-            yield from self._end_text()
-        yield from self.turn.message("assistant", [{"type": "text", "text": whole}] if whole else [], streamed=streamed)
-
-    def _tool(self, name: str, part: dict[str, Any], state: dict[str, Any]) -> Iterator[Out]:
-        status, call = state.get("status"), text(part.get("callID"))
-        if not call or status not in ("running", "completed", "error"):
-            return
-        if f"{name} began" not in self.over_parts:
-            self.over_parts.add(f"{name} began")
-            use = {"type": "tool_use", "id": call, "name": text(part.get("tool")), "input": members(state.get("input"))}
-            yield from self.turn.message("assistant", [use])
-        if status != "running" and name not in self.over_parts:
-            self.over_parts.add(name)
-            yield from self.turn.message("user", [words.result(call, state)])
 
     def _asked_to_permit(self, given: dict[str, Any]) -> Iterator[Out]:
         name, kind = words.name_in(given), text(given.get("permission"))
@@ -471,20 +406,19 @@ class OpencodeCore:
 
     def _over(self) -> Iterator[Out]:
         yield WakeAfter(SETTLE, None)
-        yield from self._end_text()
+        yield from self.parts.end_text(self.turn)
         failed = bool(self.failed) and not self.turn.aborting
         if failed:
             yield from words.error(self.turn, self.failed, refused=self.refused)
-        cost = round(self.cost, 9) or None
-        yield from self.turn.done(
-            failed=failed, reason=self.reason or None, costUsd=cost, usage=dict(self.usage) or None
-        )
+        parts, self.parts = self.parts, OpencodeParts()
+        cost = round(parts.cost, 9) or None
+        yield from self.turn.done(failed=failed, reason=self.reason or None, costUsd=cost, usage=parts.usage or None)
         self.old = [*self.old, *self.messages][-MAX_OLD:]
-        for kept in (self.prompts, self.messages, self.kinds, self.over_parts, self.usage):
-            kept.clear()
-        self.part = self.said = self.failed = self.reason = ""
+        self.prompts.clear()
+        self.messages.clear()
+        self.failed = self.reason = ""
         self.is_idle = self.refused = False
-        self.aborts, self.cost = 0, 0.0
+        self.aborts = 0
 
     def woken(self, name: str) -> Sequence[Out]:
         match name:

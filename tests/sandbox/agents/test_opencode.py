@@ -8,7 +8,7 @@ import pytest
 from sandbox.agents.core import EndProcess, Launch, Note, Past, UnknownFrame, WakeAfter
 from sandbox.agents.opencode import (
     ATTEMPTS,
-    MAX_PARTS,
+    MAX_MESSAGES,
     OPEN,
     OPEN_SECONDS,
     SERVER,
@@ -19,6 +19,7 @@ from sandbox.agents.opencode import (
     UNANSWERED_SECONDS,
     OpencodeCore,
 )
+from sandbox.agents.opencode_parts import MAX_PARTS
 from sandbox.agents.opencode_words import MAX_NAME
 from sandbox.agents.turn import GATHER, REPEATED
 from tests.support.cores import down, heard, up
@@ -539,11 +540,11 @@ def test_what_was_missed_of_a_turn_that_is_over_is_nothing() -> None:
 
 def test_of_one_turn_only_so_many_parts_are_kept() -> None:
     core = at_work()
-    for n in range(MAX_PARTS + 2):
+    for n in range(max(MAX_PARTS, MAX_MESSAGES) + 2):
         part(core, f"t{n}", type="text", text="")
         message(core, f"m{n}")
-    assert len(core.kinds) <= MAX_PARTS + 1
-    assert len(core.messages) <= MAX_PARTS
+    assert len(core.parts.kinds) <= MAX_PARTS + 1
+    assert len(core.messages) <= MAX_MESSAGES
 
 
 def test_names_that_are_too_long_to_be_kept_are_none() -> None:
@@ -555,7 +556,7 @@ def test_names_that_are_too_long_to_be_kept_are_none() -> None:
     part(core, long, type="tool", callID="c", state={"status": "running"})
     part(core, long, type="step-finish")
     assert list(core.messages) == ["m"]
-    assert (core.users, core.kinds, core.over_parts) == ([], {}, set())
+    assert (core.users, core.parts.kinds, core.parts.over) == ([], {}, set())
 
 
 def test_messages_without_a_name_or_of_the_user_are_not_the_agent_s() -> None:
