@@ -122,8 +122,7 @@ AGENTS = (
         version="0.61.0",
         packages={"": Package("@google/gemini-cli", "{version}", "")},
         arguments=("--acp", "--skip-trust"),
-        # Its log tells why it is silent (sandbox/agents/gemini.py).
-        env={"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_DEBUG_LOG_FILE": "/dev/stderr"},
+        env={"GEMINI_CLI_NO_RELAUNCH": "true"},
         caches=(".gemini/tmp/*/logs/",),
         by_node=True,
     ),

@@ -9,9 +9,12 @@ conversation, begins a new one, and the core tells the user (`memory_lost`).
 An agent that does not answer within START_SECONDS is ended. One that was to go on with a conversation begins a new one
 instead.
 
+An agent that cannot begin a conversation, as without a key, is asked again with each message. Until it can, each
+message is answered with its error.
+
 A `session/cancel` leaves requests open, and some agents wait for the answers for ever. The core answers each as
-cancelled. If the agent's log says that its model fails again and again (gemini.py), the core cancels the turn, which
-ends with that error.
+cancelled. If the agent's log says that its model fails again and again (model_failures.py), the core cancels the turn,
+which ends with that error.
 """
 
 import json
@@ -21,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.agents import gemini
+from sandbox.agents import model_failures as models
 from sandbox.agents.core import EndProcess, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
 from sandbox.agents.json_lines import count, cut_text, items, line, members, read, seq_of, text, words_of
 from sandbox.agents.turn import GATHER, MAX_ID, REPEATED, Turn
@@ -64,6 +68,8 @@ class AcpCore:
     calls: dict[int, str] = field(default_factory=dict)
     said: str = ""  # text since the last message or tool
     tools: set[str] = field(default_factory=set)
+    waiting: str | None = None  # a message for a conversation that is being begun
+    is_refused: bool = False  # the agent could not begin one
     failures: int = 0  # of the model, since the agent said something
     gave_up: str = ""  # why the turn was cancelled here
 
@@ -73,7 +79,8 @@ class AcpCore:
 
     @property
     def ready(self) -> bool:
-        return bool(self.session) and not (self.settling or self.turn.running)
+        opened = (bool(self.session) and not self.settling) or self.is_refused
+        return opened and not self.turn.running
 
     def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
         return gemini.conversations(_session_of(notes))
@@ -81,7 +88,8 @@ class AcpCore:
     def command(self, wanted: Launch, past: Past) -> Launch:
         self.directory = wanted.directory
         self.noted = _session_of(past.notes)
-        return Launch(wanted.argv, wanted.env, (), wanted.directory, gemini.moves(self.noted, past.found))
+        env = {**models.ENV, **wanted.env}
+        return Launch(wanted.argv, env, (), wanted.directory, gemini.moves(self.noted, past.found))
 
     def begin(self, start: bytes | None) -> Sequence[Out]:
         self._set_mode(read(start or b"").get("mode"))
@@ -97,8 +105,8 @@ class AcpCore:
         match frame:
             case {"type": "message"}:
                 self.turn.begin(seq_of(frame))
-                prompt = [{"type": "text", "text": words_of(frame.get("content")) or " "}]
-                yield self._call("session/prompt", sessionId=self.session, prompt=prompt)
+                words = words_of(frame.get("content")) or " "
+                yield self._prompt(words) if self.session else self._begin_for(words)
             case {"type": "permission_response"}:
                 allowed = frame.get("allow") is True or frame.get("behavior") == "allow"
                 always = frame.get("always") is True
@@ -114,6 +122,17 @@ class AcpCore:
         for name, asked in list(self.turn.requests.items()):
             yield _reply(asked["id"], {"outcome": {"outcome": "cancelled"}})
             yield from self.turn.withdraw(name, why)
+
+    def _prompt(self, words: str) -> Out:
+        return self._call("session/prompt", sessionId=self.session, prompt=[{"type": "text", "text": words}])
+
+    def _begin_for(self, words: str) -> Out:
+        self.waiting = words
+        return self._call("session/new", **self._where)
+
+    @property
+    def _where(self) -> dict[str, Any]:
+        return {"cwd": self.directory or "/", "mcpServers": []}
 
     def _set_mode(self, mode: Any) -> None:
         if isinstance(mode, str) and mode in MODES:
@@ -171,8 +190,11 @@ class AcpCore:
                 yield from self.turn.identify(name=text(info.get("name")), version=text(info.get("version")))
                 yield from self._open(members(result.get("agentCapabilities")))
             case "session/new" if failed:
-                yield from self._error(said["error"])
-                yield EndProcess("the agent could not begin a conversation")
+                yield WakeAfter(START, None)
+                self.is_refused, self.waiting = True, None
+                if self.turn.running:
+                    yield from self._error(said["error"])
+                    yield from self.turn.done(failed=True)
             case _ if failed:
                 yield from self._begin_anew()
             case _:
@@ -186,12 +208,16 @@ class AcpCore:
                 yield WakeAfter(START, None)
                 yield from self.turn.identify(session=self.session, model=model)
                 self.settling = method == "session/load"
+                self.is_refused = False
                 if self.settling:
                     yield WakeAfter(SETTLE, SETTLE_SECONDS)
                     yield WakeAfter(AT_LAST, AT_LAST_SECONDS)
+                if self.waiting is not None:
+                    words, self.waiting = self.waiting, None
+                    yield self._prompt(words)
 
     def _open(self, capabilities: dict[str, Any]) -> Iterator[Out]:
-        where = {"cwd": self.directory or "/", "mcpServers": []}
+        where = self._where
         if not self.noted:
             yield self._call("session/new", **where)
         elif "resume" in members(capabilities.get("sessionCapabilities")):
@@ -203,7 +229,7 @@ class AcpCore:
 
     def _begin_anew(self) -> Iterator[Out]:
         yield from self.turn.say("agent_status", status="memory_lost")
-        yield self._call("session/new", cwd=self.directory or "/", mcpServers=[])
+        yield self._call("session/new", **self._where)
 
     def _error(self, error: Any) -> Iterator[Out]:
         told, code = text(members(error).get("message")) or "the agent failed", "agent"
@@ -275,15 +301,15 @@ class AcpCore:
             )
 
     def logged(self, lines: Sequence[bytes]) -> Sequence[Out]:
-        return [out for each in lines if (found := gemini.failure(each)) for out in self._model_failed(found)]
+        return [out for each in lines if (found := models.failed_attempt(each)) for out in self._model_failed(found)]
 
-    def _model_failed(self, failure: gemini.FailedAttempt) -> Iterator[Out]:
+    def _model_failed(self, failure: models.FailedAttempt) -> Iterator[Out]:
         if not self.turn.running or self.turn.aborting or self.gave_up:
             return
         self.failures += 1
-        status = {"attempt": failure.attempt, "of": gemini.ATTEMPTS, "error": failure.told}
+        status = {"attempt": failure.attempt or self.failures, "of": models.ATTEMPTS, "error": failure.told}
         yield from self.turn.say("agent_status", status="retrying", **status)
-        if gemini.is_last(failure, self.failures):
+        if models.is_last(failure, self.failures):
             self.gave_up = f"the model failed again and again: {failure.told}"
             yield from self._cancel("the turn is over")
             yield WakeAfter(CANCEL, CANCEL_SECONDS)
@@ -294,8 +320,8 @@ class AcpCore:
         if any(each in CONTINUED for each in asked):
             yield from self._begin_anew()
             yield WakeAfter(START, START_SECONDS)
-        elif not self.session:
-            told = f"the agent did not answer {', '.join(asked) or 'anything'} within {START_SECONDS:g} s"
+        elif asked and not self.session:
+            told = f"the agent did not answer {', '.join(asked)} within {START_SECONDS:g} s"
             yield from self._error({"message": told})
             yield EndProcess("the agent could not begin a conversation")
 

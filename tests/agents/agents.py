@@ -31,7 +31,7 @@ class Model:
             "ANTHROPIC_MODEL": self.name,
             "OPENAI_BASE_URL": f"{self.address}/v1",
             "GOOGLE_GEMINI_BASE_URL": self.address,
-            "OPENCODE_CONFIG_CONTENT": json.dumps(opencode_config(self.address, self.key)),
+            "OPENCODE_CONFIG_CONTENT": json.dumps(opencode_config(self.address, self.key, self.name)),
         }
         return {**addresses, **dict.fromkeys(keys if self.key else (), self.key)}
 
@@ -61,16 +61,13 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class AgentUnderTest:
     """`agent` is what it is called at create. What it lacks is said: `asks`, it has a tool that asks the user; `works`,
-    it has a model and tools; `gives_up`, it ends its turn within a minute when its model fails; `light`, it can be
-    started a dozen times in a test; `has_core`, its bridge speaks its words: so it holds messages back until a turn is
-    over, goes on with its conversation, and knows when that is gone."""
+    it has a model and tools; `has_core`, its bridge speaks its words: so it holds messages back until a turn is over,
+    goes on with its conversation, and knows when that is gone."""
 
     name: str
     agent: str | list[str]
     asks: bool = True
     works: bool = True
-    gives_up: bool = True
-    light: bool = True
     has_core: bool = True
     prompts: Mapping[str, str] = field(default_factory=lambda: PROMPTS)
 
@@ -92,7 +89,7 @@ AGENTS = (
     AgentUnderTest("codex", "codex"),
     AgentUnderTest("pi", "pi"),
     AgentUnderTest("pi@0.74.2", "pi@0.74.2"),
-    AgentUnderTest("opencode", "opencode", gives_up=False, light=False),
-    AgentUnderTest("gemini", "gemini", asks=False, gives_up=False, light=False),
-    AgentUnderTest("acp", OVER_ACP, asks=False, gives_up=False, light=False),
+    AgentUnderTest("opencode", "opencode"),
+    AgentUnderTest("gemini", "gemini", asks=False),
+    AgentUnderTest("acp", OVER_ACP, asks=False),
 )

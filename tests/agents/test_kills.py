@@ -87,7 +87,7 @@ POINTS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("under_test", [each for each in AGENTS if each.light], ids=lambda each: each.name)
+@pytest.mark.parametrize("under_test", AGENTS, ids=lambda each: each.name)
 async def test_nothing_is_lost_or_done_twice_wherever_it_dies(
     gateway: Gateway, model: str, under_test: AgentUnderTest
 ) -> None:

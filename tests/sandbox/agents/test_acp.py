@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.agents import gemini
+from sandbox.agents import model_failures as models
 from sandbox.agents.acp import (
     AT_LAST,
     AT_LAST_SECONDS,
@@ -112,9 +112,23 @@ def test_a_conversation_that_the_agent_does_not_know_is_begun_anew() -> None:
     core, _ = begun({SESSION: RAN}, {"loadSession": True})
     lost, (_, line) = up(core, id=2, error={"code": 1})
     assert (lost["status"], line["method"]) == ("memory_lost", "session/new")
-    error, end = up(core, id=3, error={"message": "Authentication required"})
-    assert error["code"] == "agent_auth"
-    assert isinstance(end, EndProcess)
+
+
+def test_an_agent_that_cannot_begin_a_conversation_is_asked_again_with_each_message() -> None:
+    core, _ = begun()
+    assert up(core, id=2, error={"message": "Authentication required"}) == []
+    assert core.woken(START) == []
+    for number in (3, 4):
+        assert core.ready
+        ((_, line),) = down(core, type="message", seq=number, content="go")
+        assert (line["id"], line["method"]) == (number, "session/new")
+        error, done = up(core, id=number, error={"message": "Authentication required"})
+        assert (error["code"], done["answers"], done["metadata"]) == ("agent_auth", [number], {"error": True})
+    down(core, type="message", seq=5, content="go")
+    _, (_, line) = up(core, id=5, result={"sessionId": RAN})
+    assert (line["method"], line["params"]["prompt"]) == ("session/prompt", [{"type": "text", "text": "go"}])
+    assert up(core, id=6, result={})[-1]["answers"] == [5]
+    assert core.ready
 
 
 def test_a_file_of_gemini_gets_a_name_of_another_minute() -> None:
@@ -124,7 +138,7 @@ def test_a_file_of_gemini_gets_a_name_of_another_minute() -> None:
     assert core.traces(WANTED, {}) == ()
     launch = core.command(WANTED, Past(notes, (pattern,)))
     assert launch.moves == [HomeMove(pattern, "session-2000-01-01T00-00-11111111.jsonl")]
-    assert AcpCore().command(WANTED, Past()) == Launch(WANTED.argv, {}, (), "/workspace", [])
+    assert AcpCore().command(WANTED, Past()) == Launch(WANTED.argv, models.ENV, (), "/workspace", [])
 
 
 def test_all_messages_wait() -> None:
@@ -283,16 +297,16 @@ def test_a_model_that_fails_again_and_again_ends_the_turn() -> None:
     core = at_work()
     assert isinstance(core, LogReadingCore)
     asks(core)
-    for attempt in range(1, gemini.ATTEMPTS):
+    for attempt in range(1, models.ATTEMPTS):
         (status,) = logs(core, attempt)
         assert status == {
             "type": "agent_status",
             "status": "retrying",
             "attempt": attempt,
-            "of": gemini.ATTEMPTS,
+            "of": models.ATTEMPTS,
             "error": f"Attempt {attempt} failed with status 500",
         }
-    _, (_, cancel), (_, answer), gone = logs(core, gemini.ATTEMPTS)
+    _, (_, cancel), (_, answer), gone = logs(core, models.ATTEMPTS)
     assert (cancel["method"], answer["id"], gone["type"]) == ("session/cancel", 7, "request_gone")
     assert logs(core, 1) == [], "it was told to stop"
     could = [core.ready]
@@ -309,22 +323,22 @@ def test_a_model_that_fails_again_and_again_ends_the_turn() -> None:
 
 def test_failures_of_one_model_after_another_are_counted_until_something_is_said() -> None:
     core = at_work()
-    for _ in range(gemini.FAILURES - 1):
+    for _ in range(models.FAILURES - 1):
         assert len(logs(core, 1)) == 1
     says(core, "a word")
-    for _ in range(gemini.FAILURES - 1):
+    for _ in range(models.FAILURES - 1):
         assert len(logs(core, 1)) == 1
     assert len(logs(core, 1)) == 2
 
 
 def test_an_abort_of_a_turn_that_fails_is_an_abort() -> None:
     core = at_work()
-    logs(core, gemini.ATTEMPTS)
+    logs(core, models.ATTEMPTS)
     down(core, type="abort")
     assert over(core, result={"stopReason": "cancelled"})[-1]["metadata"] == {"aborted": True, "reason": "cancelled"}
     core = at_work()
     down(core, type="abort")
-    assert logs(core, gemini.ATTEMPTS) == []
+    assert logs(core, models.ATTEMPTS) == []
 
 
 def test_an_agent_that_does_not_stop_a_failing_turn_is_started_anew() -> None:
