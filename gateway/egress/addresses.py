@@ -1,8 +1,8 @@
-"""Which addresses the proxy dials. Pure.
+"""Checks the addresses that the proxy dials. Pure.
 
-A name is looked up once, outside, and the addresses that were found are what is dialled: a second answer of the name's
-server comes too late. All of them must be public; of what is not, the operator may allow some (`inner`: networks, and
-hosts that may have such addresses).
+A name is looked up once, outside, and the proxy dials the addresses of that answer: a second answer of the name server
+comes too late. All of them must be public; the operator may allow others (`inner`: networks, and hosts that may have
+such addresses).
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ class Inner(msgspec.Struct, frozen=True):
 
 
 def parse_inner(entries: Iterable[str]) -> Inner:
-    """Raises BadHost."""
+    """Parse the operator's list. Raises BadHost."""
     networks, hosts = [], []
     for entry in entries:
         try:

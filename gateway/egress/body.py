@@ -1,15 +1,15 @@
-"""The body of a request, passed on as it is framed, and not a byte further."""
+"""Passes a request's body on as it is framed, and not a byte further."""
 
 from gateway.egress.head import RequestHead
 from gateway.egress.stream import ByteStream, StreamLost
 
 PIECE = 64 * 1024
-_LINE = 8 * 1024  # of a chunk's size with what may follow it, and of a trailer
+_LINE = 8 * 1024  # of a chunk's size line, with its extensions, and of a trailer
 _TRAILERS = 100
 
 
 async def send_body(head: RequestHead, near: ByteStream, far: ByteStream) -> None:
-    """Raises StreamLost, also for a body that is not framed as its head says."""
+    """Copy the body from `near` to `far`. Raises StreamLost, also for a body that is not framed as its head says."""
     if head.length is None:
         return await _chunks(near, far)
     left = head.length
@@ -38,7 +38,7 @@ async def _chunks(near: ByteStream, far: ByteStream) -> None:
 
 
 async def chunk_size(near: ByteStream) -> int:
-    """Of the next chunk; 0: it was the last. Raises StreamLost."""
+    """Read the size of the next chunk; 0: it was the last. Raises StreamLost."""
     line = await near.read_until(b"\r\n", _LINE)
     number = b"" if line is None else line.partition(b";")[0].strip(b" \t")
     if not number or len(number) > 15 or number.strip(b"0123456789abcdefABCDEF"):
@@ -47,7 +47,7 @@ async def chunk_size(near: ByteStream) -> int:
 
 
 async def drop_trailers(near: ByteStream) -> None:
-    """What follows the last chunk: nothing of it goes on. Raises StreamLost."""
+    """Read the trailers after the last chunk, and drop them. Raises StreamLost."""
     for _ in range(_TRAILERS):
         line = await near.read_until(b"\r\n", _LINE)
         if not line:

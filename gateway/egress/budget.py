@@ -1,16 +1,16 @@
-"""What sessions and users have spent on models, and whether they may spend more. Pure.
+"""Spending of sessions and users on models, and the decision whether they may spend more. Pure.
 
-A request is entered with the most that it can cost before it goes out, and settled with what it did cost. It is let
-through while all that is spent and under way stays below the limit, so at the end no more than the limit and one
-request was spent, however many were under way. What is only under way keeps a request *waiting*; what is spent refuses
+A request is entered with its highest possible cost before it goes out, and settled with its real cost. It may go out
+while the sum of all that is spent and under way stays below the limit, so in the end no more than the limit and one
+request is spent, however many were under way. Requests under way only keep a new one *waiting*; spent amounts refuse
 it.
 
 Every change is a line of a journal, taken with `take_lines` and written before the request goes out. A ledger that is
-read back from its journal counts a request that was never settled by its estimate: nobody can say any more what it did
-cost. A line that was cut off, or that nobody knows, is left out. The journal is written anew (`whole`) when it is long.
+read back from its journal counts a request that was never settled by its estimate, because its real cost is lost. A
+line that was cut off, or that is unknown, is left out. A long journal is replaced by a short one (`whole`).
 
-Bounds: MOST_SESSIONS sessions, then the one that asked longest ago is dropped, and comes back with what the gateway
-knows of it (`know`); users of today and yesterday.
+Bounds: MOST_SESSIONS sessions, then the one that asked longest ago is dropped, and comes back with the gateway's total
+for it (`know`); users of today and yesterday.
 """
 
 from collections import OrderedDict
@@ -29,8 +29,8 @@ NO_TOKENS = Tokens()
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """`cost` is in nano-dollars, of what has a price. `unpriced` are the tokens of what has none, `estimated` the
-    requests that did not say what they cost."""
+    """`cost` is in nano-dollars, for models with a price. `unpriced` are the tokens of models without one, `estimated`
+    the requests whose answers did not state their tokens."""
 
     requests: int = 0
     tokens: Tokens = NO_TOKENS
@@ -48,7 +48,7 @@ class Spent:
         )
 
     def or_more(self, other: "Spent") -> "Spent":
-        """The greater of each."""
+        """The greater of each number."""
         pairs = zip(_numbers(self), _numbers(other), strict=True)
         return _spent([max(pair) for pair in pairs])
 
@@ -66,7 +66,7 @@ NO_LIMIT = SpendLimit()
 
 @dataclass(frozen=True, slots=True)
 class SpendEntry:
-    """A request under way. `most` is what it costs at most, `day` is UTC's."""
+    """A request under way. `most` is its highest possible cost, `day` is UTC's."""
 
     session: str
     user: str
@@ -76,7 +76,7 @@ class SpendEntry:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What is used up. `spent` and `limit` are nano-dollars, or tokens."""
+    """A limit that is used up. `spent` and `limit` are nano-dollars, or tokens."""
 
     of_user: bool
     in_usd: bool
@@ -97,7 +97,7 @@ class Account:
     open: dict[str, Spent] = field(default_factory=dict)
 
     def over(self, budget: SpendLimit, *, of_user: bool) -> Over | bool:
-        """What is used up; else whether a request has to wait for those under way."""
+        """The limit that is used up; else whether a request has to wait for those under way."""
         waits = False
         for limit, number, in_usd in ((budget.cost, _cost, True), (budget.tokens, _total, False)):
             if limit is not None:
@@ -118,7 +118,8 @@ class Ledger:
     def enter(
         self, name: str, entry: SpendEntry, session: SpendLimit = NO_LIMIT, user: SpendLimit = NO_LIMIT
     ) -> Over | bool:
-        """Whether the request may go out; False: not while others are under way. `name` is never used twice."""
+        """Enter a request. Return True if it may go out, False if it must wait for others under way, or the limit that
+        is used up. `name` is never used twice."""
         accounts = self._accounts(entry)
         waits = False
         for account, budget, of_user in ((accounts[0], session, False), (accounts[1], user, True)):
@@ -133,12 +134,12 @@ class Ledger:
         return True
 
     def settle(self, name: str, spent: Spent) -> None:
-        """What it did cost. Once for each that was entered."""
+        """Replace the estimate of an entered request with its real cost. Once for each."""
         self._settle(name, spent)
         self._say("settled", name, *_numbers(spent))
 
     def know(self, session: str, spent: Spent) -> None:
-        """It has spent at least so much: the gateway says so."""
+        """The session has spent at least so much, as the gateway reports."""
         account = self._session(session)
         more = account.spent.or_more(spent)
         if more != account.spent:
@@ -160,18 +161,18 @@ class Ledger:
         return {user: account.spent for (user, of), account in self._users.items() if of == day}
 
     def forget_days(self, *kept: str) -> None:
-        """Users' days but these, where nothing is under way."""
+        """Drop the users' accounts of other days, except those with requests under way."""
         for key, account in list(self._users.items()):
             if key[1] not in kept and not account.open:
                 del self._users[key]
 
     def take_lines(self) -> bytes:
-        """What is to be written, in whole lines."""
+        """Return the lines to be written, all whole, and forget them."""
         lines, self._lines = b"".join(self._lines), []
         return lines
 
     def whole(self) -> bytes:
-        """A journal that has all of it."""
+        """A journal with the whole ledger."""
         self._lines = []
         for name, account in self._sessions.items():
             self._say("session", name, *_numbers(account.spent))
@@ -208,7 +209,7 @@ class Ledger:
         self._lines.append(msgspec.json.encode(words) + b"\n")
 
     def _hear(self, words: list[Any]) -> None:
-        """Raises KeyError, TypeError or ValueError for what is none of ours."""
+        """Apply a line. Raises KeyError, TypeError or ValueError for an unknown one."""
         match words:
             case ["open", str(name), str(session), str(user), str(day), *numbers]:
                 self._enter(name, SpendEntry(session, user, day, _spent(numbers)))
@@ -223,7 +224,7 @@ class Ledger:
 
 
 def read_journal(lines: Iterable[bytes]) -> Ledger:
-    """What was open counts by its estimate."""
+    """Requests that were still open count by their estimate."""
     ledger = Ledger()
     for line in lines:
         try:

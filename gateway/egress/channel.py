@@ -1,7 +1,7 @@
 """One end of the connection between gateway and proxy: whole messages, each with at most one descriptor.
 
 A packet socket keeps messages apart, and a descriptor with its message. Bound: QUEUED messages and QUEUED_BYTES wait to
-be sent; then `send` says no. Messages of an end that does not read are so refused, never kept without bound.
+be sent; then `send` refuses. So messages to an end that does not read are refused, never kept without bound.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Channel:
         return self._open
 
     def send(self, packet: bytes, descriptor: int = -1) -> bool:
-        """Whether it is sent, or waits to be. The descriptor stays the caller's."""
+        """True if the packet is sent, or waits to be. The descriptor stays the caller's."""
         if not self._open:
             return False
         if not self._waiting:
@@ -58,7 +58,7 @@ class Channel:
         return True
 
     def close(self) -> None:
-        """Without a word to `on_lost`."""
+        """Close without calling `on_lost`."""
         if not self._open:
             return
         self._open = False
@@ -87,7 +87,7 @@ class Channel:
     def _write(self) -> None:
         while self._waiting and self._open:
             packet, descriptor = self._waiting[0]
-            if not self._try(packet, descriptor):  # there is no room, or nobody is there any more
+            if not self._try(packet, descriptor):  # there is no room, or the other end has gone
                 return
             self._waiting.popleft()
             self._waiting_bytes -= len(packet)
@@ -133,13 +133,13 @@ def _close_all(sockets: list[socket.socket]) -> None:
 
 
 def is_ours(connection: socket.socket) -> bool:
-    """Whether the other end runs as our own user, or as root."""
+    """True if the other end runs as our own user, or as root."""
     _, uid, _ = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return uid in (0, os.geteuid())
 
 
 def is_listener(given: socket.socket) -> bool:
-    """Whether it is what a sandbox hands out: a TCP socket that listens. Nobody is believed there."""
+    """True for a listening TCP socket, which is all that a sandbox may hand out. Its word alone is not trusted."""
     return (
         given.family in (socket.AF_INET, socket.AF_INET6)
         and given.type & 0xF == socket.SOCK_STREAM

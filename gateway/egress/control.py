@@ -1,7 +1,7 @@
 """The proxy's end of the gateway's connection: one gateway at a time, the newest.
 
-A gateway that goes leaves everything as it is: sessions are served on, by the policies that it set. Without a gateway
-for `orphan_seconds`, and with nothing open, the proxy ends itself.
+A gateway that goes leaves everything as it is: the proxy serves sessions on, by the policies that it set. Without a
+gateway for `orphan_seconds`, and without open connections, the proxy ends itself.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ LOOK_SECONDS = 5.0
 
 
 class Control:
-    """Serves `door`, a listening packet socket, until the proxy has nothing more to do."""
+    """Serves `door`, a listening packet socket, until the proxy has no more work."""
 
     def __init__(self, door: socket.socket, routes: Routes, release: str) -> None:
         self._door = door
@@ -49,11 +49,11 @@ class Control:
         self._ending = asyncio.Event()
 
     def send(self, message: EgressMessage) -> bool:
-        """Tell the gateway; whether it may hear it."""
+        """Send a message to the gateway; False if there is none, or its queue is full."""
         return self._gateway is not None and self._gateway.send(messages.encode(message))
 
     def note(self, part: str, body: object) -> bool:
-        """A note to a part of the gateway, likewise."""
+        """Send a note to a part of the gateway, likewise."""
         return self.send(PartNote(part, msgspec.Raw(msgspec.json.encode(body))))
 
     def end(self) -> None:

@@ -1,9 +1,9 @@
-"""Numbers at known places of a JSON document: in one that was read, or in one of any size that passes by. Pure.
+"""Finds numbers at known places of a JSON document: in a parsed one, or in one of any size that passes by. Pure.
 
-A place is a path of keys, such as `response`, `usage`. Counted are the whole numbers of the object there, by their
-names, and those of the objects in it (`input_tokens_details.cached_tokens`). A document that is a list is each of its
-members. A `CountFinder` holds no more of a document than the keys of its outer levels and the text that it reads, cut;
-what is no JSON leads it astray and no further.
+A place is a path of keys, such as `response`, `usage`. The whole numbers of the object there are counted, by their
+names, and those of the objects in it (`input_tokens_details.cached_tokens`). In a document that is a list, each member
+counts as a document. A `CountFinder` holds no more of a document than the keys of its outer levels and the present
+text, cut; invalid JSON leads to wrong counts and does no other harm.
 """
 
 import re
@@ -18,7 +18,7 @@ MOST = 10**15
 MOST_NAMES = 50  # further ones are left out
 MODEL = re.compile(r"[!-~]{1,100}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]{1,40}", re.ASCII)
-_LEVELS = 5  # of a place, an object in it, a list around all, and one more
+_LEVELS = 5  # a place, an object in it, a list around all, and one more
 _TEXT_BYTES = 700  # MODEL, if each character were escaped
 _NUMBER = re.compile(rb"[0-9]{1,15}")
 _IN_TEXT = re.compile(rb'["\\]')
@@ -27,7 +27,7 @@ _OUTSIDE = re.compile(rb'["{}\[\]:,]')
 
 @dataclass(slots=True)
 class FoundCounts:
-    """`places` are those at which a number was, `models` the names by their places."""
+    """`places` are those where a number was found, `models` the names by their places."""
 
     counts: dict[str, int] = field(default_factory=dict)
     places: set[Path] = field(default_factory=set)
@@ -49,7 +49,7 @@ class FoundCounts:
 
 
 def found_in(document: Any, usage: Sequence[Path], model: Sequence[Path]) -> FoundCounts:
-    """What a document has at these places."""
+    """The counts of a parsed document at these places."""
     found = FoundCounts()
     for each in document if isinstance(document, list) else [document]:
         for place in usage:
@@ -75,18 +75,18 @@ def _add_all(found: FoundCounts, place: Path, members: Any, before: Path = ()) -
 
 
 class CountFinder:
-    """The same of a document that is fed in pieces."""
+    """The same for a document that is fed in pieces."""
 
     def __init__(self, usage: Sequence[Path], model: Sequence[Path]) -> None:
         self.found = FoundCounts()
         self._usage = usage
         self._model = model
         self._depth = 0
-        self._keys: list[str | None] = []  # of the outer levels; of a list, and before the first key: None
+        self._keys: list[str | None] = []  # of the outer levels; None for a list, and before the first key
         self._in_text = False
         self._escaped = False
         self._text: str | None = None  # the last one that ended
-        self._piece = bytearray()  # of a text, or of what stands between signs
+        self._piece = bytearray()  # of a text, or of the bytes between two signs
 
     def feed(self, data: bytes) -> None:
         at = 0
@@ -143,7 +143,7 @@ class CountFinder:
         return sign.end()
 
     def _value(self) -> None:
-        """One has ended: a text, or what stands between signs."""
+        """A value has ended: a text, or the bytes between two signs."""
         path = self._path()
         if path is not None:
             if self._text is not None:
@@ -160,7 +160,7 @@ class CountFinder:
                 self.found.count(place, name, number)
 
     def _path(self) -> Path | None:
-        """Of the value that is read; None: it is nowhere that is looked at."""
+        """The path of the present value; None if it is at no place of interest."""
         if self._depth != len(self._keys):
             return None
         keys = self._keys[1:] if self._keys and self._keys[0] is None else self._keys
@@ -176,7 +176,7 @@ class CountFinder:
 
 
 def _read(raw: bytearray) -> str:
-    """A text as it is meant; "" for what is too long, or is none."""
+    """The text without its escapes; "" if it is too long, or invalid."""
     if len(raw) > _TEXT_BYTES:
         return ""
     try:

@@ -1,7 +1,7 @@
-"""What goes to hosts: tunnels (`CONNECT host:port`) and plain requests (`GET http://host/path`).
+"""Forwards requests to hosts: tunnels (`CONNECT host:port`) and plain requests (`GET http://host/path`).
 
-A tunnel is bytes both ways, and what is in it is not read. A plain request is written anew, with the host that was
-checked as its Host; one request goes over one connection, so that the next one is checked, too.
+A tunnel passes bytes both ways without reading them. A plain request is written again, with the checked host as its
+Host; one request goes over one connection, so that the next one is checked, too.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gateway.egress.stream import ByteStream, StreamLost
 IDLE_SECONDS = 600.0
 CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
-OnDenied = Callable[[Policy, str, int, str, str], None]  # policy, host, port, reason, what a list would have to have
+OnDenied = Callable[[Policy, str, int, str, str], None]  # policy, host, port, reason, the entry that a list would need
 
 
 class Forwarder:
@@ -57,7 +57,7 @@ class Forwarder:
 
 
 def denial(policy: Policy, host: str, port: int) -> str:
-    """Why a host is not allowed, and what would allow it."""
+    """Why a host is not allowed, and the setting that would allow it."""
     wanted = entry(host, port)
     if policy.network.everything:
         return f'{host}:{port} is no port of the web: name it, network: {{"allow": ["{wanted}"]}} (HOLDFAST_NETWORK)'
@@ -71,7 +71,7 @@ def denial(policy: Policy, host: str, port: int) -> str:
 
 
 async def both_ways(near: ByteStream, far: ByteStream) -> None:
-    """Until the far end has said all, both have, or nothing was said for a long time."""
+    """Pass bytes until the far end has closed, both have, or no byte has come for a long time."""
     up = asyncio.create_task(_pump(near, far), name="egress.up")
     try:
         await _pump(far, near)

@@ -1,7 +1,7 @@
 """The head of a request to the proxy, read strictly. Pure.
 
-Whoever reads a request twice, the proxy and the server behind it, must read the same: a head that two programs could
-understand in two ways is refused, and so is one that is longer than MAX_HEAD. What goes on is written anew.
+The proxy and the server behind it must read a request in the same way: a head that two programs could understand
+differently is refused, and so is one longer than MAX_HEAD. The forwarded head is written again.
 """
 
 import re
@@ -35,7 +35,7 @@ HOP_BY_HOP: Final = frozenset(
 
 
 class TargetForm(Enum):
-    """Of what is asked for."""
+    """The form of a request's target."""
 
     CONNECT = "CONNECT host:port"
     ABSOLUTE = "GET http://host/path"
@@ -43,7 +43,7 @@ class TargetForm(Enum):
 
 
 class NotServed(Exception):
-    """Why a request is not served: the answer's status and words, for whoever made the request."""
+    """A request is not served: the status and the text of the answer."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -56,13 +56,13 @@ class RequestHead:
 
     method: str
     form: TargetForm
-    target: str  # of CONNECT host:port, of ABSOLUTE all of it, of ORIGIN the path with its query
+    target: str  # CONNECT: host:port; ABSOLUTE: all of it; ORIGIN: the path with its query
     headers: Headers = field(repr=False)
     length: int | None = 0
     expects_continue: bool = False
 
     def values(self, name: bytes) -> list[bytes]:
-        """Of the header of this name, in lower case."""
+        """The values of the header of this name, in lower case."""
         return [value for each, value in self.headers if each.lower() == name]
 
 
@@ -83,7 +83,8 @@ def read(head: bytes) -> RequestHead:
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]], *without: bytes) -> Headers:
-    """Those that go on: not those of one connection alone, nor those that `Connection` names; nor those `without`."""
+    """The headers that go on: not those of one connection only, nor those that `Connection` names, nor those in
+    `without`."""
     known = list(headers)
     named = {
         part.strip().lower() for name, value in known if name.lower() == b"connection" for part in value.split(b",")
@@ -99,7 +100,7 @@ def request(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) ->
 
 
 def answer(status: int, words: str) -> bytes:
-    """A whole answer that says why a request was not served, in one line; the connection ends behind it."""
+    """A whole answer with the reason why a request was not served, in one line; the connection ends after it."""
     body = words.replace("\r", " ").replace("\n", " ").encode() + b"\n"
     return (
         b"HTTP/1.1 %d %b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"

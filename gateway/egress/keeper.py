@@ -1,9 +1,9 @@
-"""The gateway's end: has a proxy run, and has it know every session's policy and listener.
+"""The gateway's end of the proxy: keeps a proxy running, and sends it every session's policy and listener.
 
-A proxy that runs already, an earlier gateway's, is gone on with: what it has open goes on. One of other code is told to
-retire, and a new one takes its place. One that has ended is started again, at once and then ever less often, and is
-told everything anew: each sandbox has kept its listener, and gives it once more. Whoever connects meanwhile waits in
-the listener's backlog.
+A running proxy of an earlier gateway is taken over, with its open connections. One with other code is asked to retire,
+and a new one takes its place. One that has ended is started again, at once and then with growing pauses, and gets
+everything again: each sandbox has kept its listener, and gives it once more. Clients that connect meanwhile wait in the
+listener's backlog.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ log = structlog.get_logger()
 
 WELCOME_SECONDS = 20.0
 GIVEN_AT_ONCE = 16
-AGAIN_SECONDS = 1.0  # between two tries to get a sandbox's listener
+AGAIN_SECONDS = 1.0  # between two attempts to get a sandbox's listener
 
 Give = Callable[[], Awaitable[socket.socket | None]]  # a sandbox's listener; None: it has none. Raises OSError
 OnNote = Callable[[msgspec.Raw], None]
 
 
 class EgressKeeper:
-    """`on_denied` hears of hosts that were refused; `on_note[part]` gets the notes of that part of the proxy."""
+    """`on_denied` is called for refused hosts; `on_note[part]` gets the notes of that part of the proxy."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class EgressKeeper:
         self._sessions: dict[str, tuple[Policy, Give]] = {}
         self._giving: dict[str, asyncio.Task[None]] = {}
         self._gate = asyncio.Semaphore(GIVEN_AT_ONCE)
-        self._kept: frozenset[str] | None = None  # until the gateway knows what runs: nothing may be taken away
+        self._kept: frozenset[str] | None = None  # None until the gateway knows which sandboxes run
         self._channel: Channel | None = None
         self._welcome: asyncio.Future[Welcome] | None = None
         self._lost = asyncio.Event()
@@ -91,13 +91,13 @@ class EgressKeeper:
         self._channel = None
 
     def attach(self, policy: Policy, give: Give) -> None:
-        """A sandbox runs: it is served by this policy, at the listener that it gives."""
+        """A sandbox runs: serve it by this policy, at the listener that it gives."""
         self._sessions[policy.session] = policy, give
         if self._channel is not None:
             self._tell_session(policy.session)
 
     def set_policy(self, policy: Policy) -> None:
-        """Of a session that is attached; it counts from the next request on."""
+        """Change the policy of an attached session, from the next request on."""
         if (known := self._sessions.get(policy.session)) is not None:
             self._sessions[policy.session] = policy, known[1]
             self._send(SetPolicy(policy))
@@ -114,12 +114,12 @@ class EgressKeeper:
         self._send(TakeAway(session))
 
     def keep(self, running: Iterable[str]) -> None:
-        """These are all the sandboxes that run: what the proxy has of others is from before."""
+        """These are all the sandboxes that run: the proxy drops the others."""
         self._kept = frozenset(running)
         self._send(KeepOnly(tuple(self._kept | self._sessions.keys())))
 
     def note(self, part: str, body: Any) -> bool:
-        """To a part of the proxy; whether it was sent."""
+        """Send a note to a part of the proxy; return whether it was sent."""
         return self._send(PartNote(part, msgspec.Raw(msgspec.json.encode(body))))
 
     # -- the process --------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class EgressKeeper:
         self._found(await self._connect(), started=True)
 
     async def _connect(self) -> Welcome:
-        """Raises OSError, TimeoutError."""
+        """Connect to the proxy and wait for its welcome. Raises OSError, TimeoutError."""
         self._lost.clear()
         self._welcome = asyncio.get_running_loop().create_future()
         self._channel = Channel(process.knock(self._run), self._heard, self._on_lost)
@@ -185,10 +185,10 @@ class EgressKeeper:
         if self._welcome is not None and not self._welcome.done():
             self._welcome.set_exception(ConnectionError("the proxy ended at once: see run/egress.log"))
 
-    # -- what is said -------------------------------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     def _send(self, message: EgressMessage, descriptor: int = -1) -> bool:
-        """A proxy that takes nothing is as good as lost: the next one, or the same, is told everything."""
+        """Send a message. A proxy that takes none counts as lost: the next one, or the same, gets everything again."""
         if self._channel is None:
             return False
         if self._channel.send(messages.encode(message), descriptor):

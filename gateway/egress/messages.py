@@ -1,8 +1,8 @@
-"""What gateway and proxy tell each other, one message in one packet. Pure.
+"""The messages between gateway and proxy, one in each packet. Pure.
 
-The gateway sets what it wants, and says it all again to each proxy it finds: every message may be repeated. A
-`Listener` comes with one descriptor, the socket that a sandbox listens with; the policy of its session goes before it.
-Parts of the proxy that have more to say (routes, what was spent) do so in a `PartNote`, which names the part.
+The gateway sets the wanted state, and sends all of it again to each proxy that it finds: every message may be repeated.
+A `Listener` comes with one descriptor, a sandbox's listening socket; the policy of its session goes before it. Parts of
+the proxy with messages of their own (routes, spending) send a `PartNote`, which names the part.
 """
 
 from typing import TypeVar
@@ -14,15 +14,15 @@ from gateway.egress.policy import Policy
 T = TypeVar("T")
 
 VERSION = 1
-MAX_MESSAGE = 160 * 1024  # a packet of a unix socket is no longer, unless the machine's settings say so
+MAX_MESSAGE = 160 * 1024  # a longer packet of a unix socket needs other settings of the machine
 
 
 class EgressMessage(msgspec.Struct, frozen=True, tag_field="type"):
-    """Any of them."""
+    """Any message."""
 
 
 class Welcome(EgressMessage, frozen=True, tag="welcome"):
-    """The proxy's first: who it is, and which sessions it serves."""
+    """The proxy's first: its identity, and the sessions that it serves."""
 
     version: int
     release: str
@@ -31,44 +31,44 @@ class Welcome(EgressMessage, frozen=True, tag="welcome"):
 
 
 class Setup(EgressMessage, frozen=True, tag="setup"):
-    """The gateway's first. `inner`: what of the networks that are not public may be reached, as
-    `addresses.parse_inner` reads it."""
+    """The gateway's first. `inner` lists the networks and hosts that are not public and may be reached, as
+    `addresses.parse_inner` reads them."""
 
     inner: tuple[str, ...] = ()
     connections: int = 256  # of one session at once
-    orphan_seconds: float = 600.0  # without a gateway and without work it ends itself after that time
+    orphan_seconds: float = 600.0  # without a gateway and without work the proxy ends itself after that time
 
 
 class SetPolicy(EgressMessage, frozen=True, tag="policy"):
-    """In place of an earlier one of the session."""
+    """Replaces an earlier policy of the session."""
 
     policy: Policy
 
 
 class Listener(EgressMessage, frozen=True, tag="listener"):
-    """With a descriptor. In place of an earlier one of the session; connections that are open stay."""
+    """With a descriptor. Replaces an earlier one of the session; open connections stay."""
 
     session: str
 
 
 class TakeAway(EgressMessage, frozen=True, tag="take_away"):
-    """The session's sandbox has ended: its listener, its policy and its connections with it."""
+    """The session's sandbox has ended: its listener, its policy and its connections end, too."""
 
     session: str
 
 
 class KeepOnly(EgressMessage, frozen=True, tag="keep"):
-    """All sessions but these are taken away: the gateway that has just come knows of no others that run."""
+    """All other sessions are taken away: the new gateway knows that their sandboxes do not run."""
 
     sessions: tuple[str, ...]
 
 
 class Retire(EgressMessage, frozen=True, tag="retire"):
-    """Another proxy serves from now on: accept nothing more, finish what is open, and end."""
+    """Another proxy serves from now on: accept no more, finish the open connections, and end."""
 
 
 class Denied(EgressMessage, frozen=True, tag="denied"):
-    """A host that was refused; `times` since it was told last. `entry` is what a list would have to have, "" where no
+    """A host was refused, `times` times since the last report. `entry` is the entry that a list would need, "" if no
     list can allow it."""
 
     session: str
@@ -80,8 +80,8 @@ class Denied(EgressMessage, frozen=True, tag="denied"):
 
 
 class PartNote(EgressMessage, frozen=True, tag="note"):
-    """Between a part of the gateway and a part of the proxy. The proxy drops those to a gateway that does not read:
-    a part that must lose nothing asks for an answer, and says it again."""
+    """Between a part of the gateway and a part of the proxy. The proxy drops those to a gateway that does not read: a
+    part that must lose none asks for an answer, and repeats them."""
 
     part: str
     body: msgspec.Raw
@@ -92,7 +92,7 @@ ToGateway = Welcome | Denied | PartNote
 
 
 class BadMessage(ValueError):
-    """The other end speaks otherwise."""
+    """The other end uses another protocol."""
 
 
 _TO_PROXY: "msgspec.json.Decoder[ToProxy]" = msgspec.json.Decoder(ToProxy)

@@ -1,12 +1,12 @@
-"""What an answer of a model cost in tokens, read while it passes by. Pure.
+"""The tokens that a model's answer cost, read while the answer passes by. Pure.
 
-Each kind of API says it in its own words: as events of a stream, or in one JSON document. A meter is fed the bytes as
+Each kind of API states them in its own way: in events of a stream, or in one JSON document. A meter is fed the bytes as
 they come, in any pieces, and keeps little of them: at most LINE_BYTES of an event, and of a longer one, as of a
-document, no more than where it is (`counts.py`). Garbage counts as nothing, and is no error: the answer is the agent's,
-whatever it says.
+document, only the position (`counts.py`). Garbage counts as nothing, and is no error: the answer is the agent's,
+whatever its content.
 
-Numbers of one answer only grow, so the greatest of each is the one that counts. A stream that was cut off, or that says
-nothing of tokens, is estimated: an event of a stream is about a token, and so are four bytes of a document.
+Numbers within one answer only grow, so the greatest of each counts. A stream that was cut off, or that states no
+tokens, is estimated: an event of a stream is about a token, and so are four bytes of a document.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _EVENT, _DONE = b"data:", b"[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """`input` is without what was read from or written to a cache."""
+    """`input` excludes tokens that were read from or written to a cache."""
 
     input: int = 0
     output: int = 0
@@ -46,14 +46,14 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """`exact`: the model said so itself, at the end. `model` is what it calls itself; "": it does not."""
+    """`exact`: the model stated the tokens itself, at the end. `model` is its own name for itself; "": it gave none."""
 
     tokens: Tokens
     exact: bool
     model: str = ""
 
 
-# Where a document of each kind has what is counted, the place of its last word on it first; and what it calls itself.
+# The places of the counts in a document of each kind, the final one first; and the place of the model's name.
 _USAGE: Mapping[Api, tuple[Path, ...]] = {
     Api.ANTHROPIC: (("usage",), ("message", "usage")),
     Api.RESPONSES: (("response", "usage"), ("usage",)),
@@ -71,7 +71,7 @@ _MODEL: Mapping[Api, tuple[Path, ...]] = {
 
 
 class Meter:
-    """Of one answer with status 200."""
+    """The meter of one answer with status 200."""
 
     def __init__(self, api: Api, *, streamed: bool) -> None:
         self._api = api
@@ -83,7 +83,7 @@ class Meter:
         self._line = bytearray()
         self._document = None if streamed else CountFinder(_USAGE[api], _MODEL[api])
         self._long: CountFinder | None = None  # an event longer than LINE_BYTES
-        self._skips = False  # all up to the next line
+        self._skips = False  # skip bytes up to the next line
 
     def feed(self, data: bytes) -> None:
         """The next piece of the body."""
@@ -97,7 +97,7 @@ class Meter:
         self._take(rest)
 
     def read(self, *, sent_bytes: int = 0, whole: bool = True) -> MeterReading:
-        """What was counted so far. `sent_bytes` is the length of the question; `whole`: the answer came to its end."""
+        """The counts so far. `sent_bytes` is the length of the question; `whole`: the answer came to its end."""
         if self._document is not None:
             self._notice(self._document.found)
         counted = _tokens(self._api, self._counts)
@@ -115,7 +115,7 @@ class Meter:
         return MeterReading(guessed, False, self._model)
 
     def _take(self, piece: bytes) -> None:
-        """Some more of a line."""
+        """More bytes of a line."""
         if self._long is not None:
             return self._long.feed(piece)
         if self._skips:

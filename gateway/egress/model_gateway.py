@@ -1,9 +1,10 @@
-"""The gateway's end of the route to models: each session's keys and limits for the proxy, and what was spent from it.
+"""The gateway's end of the route to models: sends each session's keys and limits to the proxy, and receives its
+spending.
 
 The proxy has a session's keys from the start of its sandbox on, so that it works on while there is no gateway. It asks
-for another one where a provider refuses one, or where there was none: then the session's policy is set anew, too.
+for another key if a provider refuses one, or if there was none: then the session's policy is set again, too.
 
-What was spent comes as totals. They are kept in memory: after a restart the proxy says them all again.
+Spending comes as totals. They are kept in memory: after a restart the proxy sends them all again.
 """
 
 import asyncio
@@ -37,21 +38,22 @@ from gateway.egress.providers import ModelProviders
 
 log = structlog.get_logger()
 
-MOST_ASKED = 1000  # keys that are looked for at once; further questions are not answered
+MOST_ASKED = 1000  # keys being looked up at once; further questions are not answered
 
 
 class ModelKeys(Protocol):
     async def find(self, user_id: str, provider: str) -> ProviderKey:
-        """The key that this user's sessions have; without one, `why` in words."""
+        """The key for this user's sessions; without one, `why` in words."""
         ...
 
     async def renew(self, user_id: str, provider: str) -> ProviderKey:
-        """In place of one that was refused: another one, or the same if there is no other."""
+        """A key in place of a refused one: another one, or the same if there is no other."""
         ...
 
 
 class ModelGateway:
-    """`user_cost` is what a user may spend a day, in nano-dollars. `on_spent` hears whose totals have changed."""
+    """`user_cost` is the limit of a user's spending per day, in nano-dollars. `on_spent` is called for each session
+    with a new total."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class ModelGateway:
         tokens: int | None = None,
         known: Spent | None = None,
     ) -> dict[str, msgspec.Raw]:
-        """What a session's policy says of models. Without a key a route says so itself."""
+        """The part of a session's policy about models. Without a key the route itself answers that there is none."""
         spent = self.spent_by(session).or_more(known or Spent())
         limits = SpendingSettings(cost, tokens, self.user_cost, counts(spent) if spent.requests else ())
         routes: dict[str, msgspec.Struct] = {SPENDING: limits}

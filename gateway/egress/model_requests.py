@@ -1,4 +1,4 @@
-"""What a request to a model asks for, how it goes on, and answers that are ours, in the API's own words. Pure."""
+"""Reads a request to a model, builds the forwarded one, and builds our own answers in the API's format. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ import msgspec
 from gateway.egress.providers import Api
 
 MAX_BODY = 32 << 20
-UNSAID_OUTPUT = 128_000  # where a request does not say how much it wants at most
+UNSAID_OUTPUT = 128_000  # where a request sets no maximum
 MOST_OUTPUT = 10_000_000
-# Of a sandbox's request, what does not go on: what says who asks, and what is of one connection.
+# Headers of a sandbox's request that are not forwarded: credentials, the sender's identity, and those of one
+# connection.
 _LEFT_OUT = frozenset(
     (
         *(b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key", b"cookie", b"x-goog-user-project"),
@@ -19,7 +20,7 @@ _LEFT_OUT = frozenset(
         *(b"accept-encoding", b"expect", b"forwarded", b"via", b"origin", b"referer"),
     )
 )
-# Of an answer, what does not come back.
+# Headers of an answer that are not passed back.
 _NOT_BACK = frozenset(
     (
         *("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer", "upgrade"),
@@ -30,14 +31,14 @@ _NOT_BACK = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """`output` is the most that it wants to get, in tokens, of all its answers together."""
+    """`output` is the most tokens that it asks for, in all its answers together."""
 
     model: str
     output: int
 
 
 class _AskedBody(msgspec.Struct):
-    """Anything may be there: it is the sandbox's."""
+    """Any value may be in it: the sandbox writes it."""
 
     model: Any = None
     max_tokens: Any = None
@@ -51,7 +52,7 @@ _BODY = msgspec.json.Decoder(_AskedBody)
 
 
 def read_asked(body: bytes, model: str = "") -> AskedModel:
-    """`model` is what the path says of it. A body that cannot be read asks for no model."""
+    """`model` is the model in the path. An unreadable body asks for no model."""
     try:
         asked = _BODY.decode(body)
     except (msgspec.MsgspecError, RecursionError):
@@ -71,8 +72,8 @@ def _count(value: Any) -> int | None:
 def headers_to_origin(
     came: list[tuple[bytes, bytes]], authority: str, key: Mapping[str, str], length: int
 ) -> list[tuple[bytes, bytes]]:
-    """`came` has no headers of one connection. A header of ours that the request has, too, gets both values, as
-    `anthropic-beta` does."""
+    """`came` has no headers of one connection. If the request has a header of ours, too, it gets both values, as
+    `anthropic-beta` needs."""
     ours = {name.encode(): value.encode() for name, value in key.items()}
     going = [(b"Host", authority.encode())]
     for name, value in came:
@@ -89,7 +90,7 @@ def headers_to_origin(
 
 
 def head_back(status: int, headers: Mapping[bytes, bytes], *, length: int | None) -> bytes:
-    """The head of the answer; without a length it comes in chunks."""
+    """The head of the answer; without a length the answer comes in chunks."""
     kept = [
         name + b": " + value
         for name, value in headers.items()
@@ -109,7 +110,7 @@ _KINDS = {
 
 
 def error_answer(api: Api, status: int, words: str, code: str) -> bytes:
-    """A whole answer in the API's own form, so that an agent shows the words. Nobody tries a 4xx again."""
+    """A whole answer in the API's own format, so that an agent shows the text. Agents do not retry a 4xx."""
     kind, google = _KINDS.get(status, ("api_error", "UNAVAILABLE"))
     said: dict[str, Any]
     match api:

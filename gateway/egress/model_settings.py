@@ -1,9 +1,9 @@
-"""What the gateway and the proxy tell each other about models. Pure.
+"""The messages about models between gateway and proxy. Pure.
 
-A session's policy has one route for each provider, with the key, and one named SPENDING: what the session and its
-user may spend. Notes of the part MODELS go both ways. The proxy says how much was spent, as totals, again and again
-until the gateway has heard it: totals may be repeated and overtaken, and nothing is counted twice. It asks for another
-key where a provider refused one, or where none is there yet.
+A session's policy has one route for each provider, with the key, and one named SPENDING: the limits of the session and
+its user. Notes of the part MODELS go both ways. The proxy sends its spending as totals, again and again until the
+gateway confirms them: totals may be repeated and overtaken, and nothing is counted twice. It asks for another key if a
+provider refused one, or if there is none yet.
 """
 
 import msgspec
@@ -12,13 +12,13 @@ from gateway.egress.budget import Spent
 from gateway.egress.meter import Tokens
 from gateway.egress.providers import Api, KeyHeader, ModelProvider
 
-MODELS = "models"  # the part that notes are for
-SPENDING = "holdfast"  # the route of a policy that is none: no provider has this name
+MODELS = "models"  # the part that the notes name
+SPENDING = "holdfast"  # a route of a policy that serves no requests: no provider has this name
 
 
 class RouteSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of one provider, for one session. `key` is "" where there is none; `expires` is when it ends, in seconds since
-    1970 (0: nobody has said)."""
+    """The settings of one provider, for one session. `key` is "" where there is none; `expires` is when it ends, in
+    seconds since 1970 (0: unknown)."""
 
     name: str
     origin: str
@@ -53,7 +53,7 @@ class RouteSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProviderKey(msgspec.Struct, frozen=True):
-    """`why` says why there is none."""
+    """`why` is the reason why there is none."""
 
     key: str = ""
     oauth: bool = False
@@ -65,7 +65,7 @@ class ProviderKey(msgspec.Struct, frozen=True):
 
 
 class SpendingSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Costs are nano-dollars. None: no limit. `known`: what the gateway knows to be spent, as `counts` writes it."""
+    """Costs are nano-dollars. None: no limit. `known`: the gateway's total for the session, as `counts` writes it."""
 
     cost: int | None = None
     tokens: int | None = None
@@ -88,7 +88,7 @@ class RenewedKey(msgspec.Struct, frozen=True, tag="key"):
 
 
 class HeardSpending(msgspec.Struct, frozen=True, tag="heard"):
-    """To the proxy: the SpentTotals of that number has come."""
+    """To the proxy: the SpentTotals of that number has arrived."""
 
     number: int
 
@@ -102,7 +102,7 @@ class AskKey(msgspec.Struct, frozen=True, tag="ask_key"):
 
 
 class SpentTotals(msgspec.Struct, frozen=True, tag="spent"):
-    """To the gateway: what sessions have spent in all, users on that day, and all of them at providers since this proxy
+    """To the gateway: the totals of sessions, of users on that day, and of all users at each provider since this proxy
     began."""
 
     number: int
@@ -145,7 +145,7 @@ def read_spending(raw: msgspec.Raw | None) -> SpendingSettings:
 
 
 def note_to_proxy(raw: msgspec.Raw) -> NoteToProxy | None:
-    """None: another version's."""
+    """None: a note of another version."""
     try:
         return _TO_PROXY.decode(raw)
     except msgspec.MsgspecError:
@@ -166,7 +166,7 @@ def counts(spent: Spent) -> tuple[int, ...]:
 
 
 def read_counts(numbers: tuple[int, ...]) -> Spent:
-    """Of what is no eight counts: nothing."""
+    """The spending in eight counts; nothing if they are not eight."""
     if len(numbers) != 8 or min(numbers) < 0:
         return Spent()
     requests, given, made, read, written, cost, unpriced, estimated = numbers

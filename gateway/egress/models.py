@@ -1,9 +1,9 @@
 """The route to models: a request of a sandbox goes to its provider with the real key, and the answer comes back.
 
-The request is read whole first: so its length is known, it can be entered in the books before it goes out, and it can
-go out once more with another key. The answer is passed on piece by piece as it comes, and read by the meter on its way.
-A provider that refuses the key (401, 403) is asked once more if the gateway has another one; else its answer is the
-answer. A redirect is none: it would take the key to another place.
+The request is read whole first: so its length is known, its cost can be entered before it goes out, and it can go out
+once more with another key. The answer is passed on piece by piece as it comes, and read by the meter on its way. A
+provider that refuses the key (401, 403) is asked once more if the gateway has another key; otherwise its answer is
+passed on. A redirect is not followed: it would take the key to another place.
 
 Bounds: a body has MAX_BODY; bodies of one session have ROOM_OF_ONE together, all of them ROOM.
 """
@@ -53,13 +53,13 @@ log = structlog.get_logger()
 
 ROOM, ROOM_OF_ONE = 256 << 20, 64 << 20
 BODY_SECONDS, KEY_SECONDS = 60.0, 20.0
-EARLY_SECONDS = 30.0  # before a token ends, another one is asked for
+EARLY_SECONDS = 30.0  # so long before a token ends, another one is asked for
 REFUSED = (401, 403)
 _ERROR_BYTES = 64 << 10
 
 
 class ModelRefusal(Exception):
-    """An answer of ours, in the API's own form."""
+    """An answer of ours, in the API's own format."""
 
     def __init__(self, status: int, words: str, code: str) -> None:
         super().__init__(words)
@@ -111,7 +111,7 @@ class ModelRoute:
                     asked.set_result(key)
 
     def forget(self, session: str) -> None:
-        """What it has spent stays."""
+        """Its spending stays."""
 
     # -- one request --------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class ModelRoute:
     async def _pass_on(
         self, near: ByteStream, provider: ModelProvider, answer: OriginAnswer, meter: Meter | None
     ) -> None:
-        """Raises OSError or TimeoutError if it does not come whole: then the sandbox's connection ends in the middle,
+        """Raises OSError or TimeoutError if the answer is cut off: then the sandbox's connection ends in the middle,
         too."""
         head = answer.head
         try:
@@ -199,7 +199,7 @@ class ModelRoute:
 
     @contextlib.asynccontextmanager
     async def _body(self, exchange: Exchange) -> AsyncIterator[bytes]:
-        """Raises ModelRefusal; StreamLost if it does not come whole."""
+        """The body in pieces. Raises ModelRefusal; StreamLost if it is cut off."""
         session, length = exchange.policy.session, exchange.head.length
         room = MAX_BODY if length is None else length
         if room > MAX_BODY:
@@ -223,7 +223,7 @@ class ModelRoute:
     # -- keys ---------------------------------------------------------------------------------------------------------
 
     async def _with_key(self, session: str, settings: RouteSettings) -> RouteSettings:
-        """With one that is good for a moment. Raises ModelRefusal."""
+        """The settings with a key that is valid for a moment. Raises ModelRefusal."""
         ends = settings.expires and settings.expires - time.time() < EARLY_SECONDS
         if settings.key and not ends:
             return settings
@@ -236,7 +236,7 @@ class ModelRoute:
         raise ModelRefusal(401, why, "no_credential")
 
     async def _renew(self, session: str, settings: RouteSettings) -> ProviderKey:
-        """The gateway's word; none if it has none to say."""
+        """Ask the gateway for another key; an empty one if it does not answer."""
         self._number += 1
         number = self._number
         answer: asyncio.Future[ProviderKey] = asyncio.get_running_loop().create_future()
@@ -275,7 +275,7 @@ async def _read_body(near: ByteStream, length: int | None) -> bytes:
 
 @contextlib.asynccontextmanager
 async def _unless_it_goes(near: ByteStream) -> AsyncIterator[None]:
-    """Cancels the block when the sandbox's end of the connection has gone: nobody waits for the answer any more."""
+    """Cancels the block when the sandbox's end of the connection has gone: no one waits for the answer any more."""
     task = asyncio.current_task()
     assert task is not None
     gone = False

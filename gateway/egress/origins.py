@@ -1,8 +1,8 @@
-"""Connections from the proxy to the origins of providers: TLS, used again, one request at a time on each.
+"""Connections from the proxy to the origins of providers: TLS, reused, one request at a time on each.
 
-An answer is read as it comes: a piece is there as soon as its bytes are. A connection that was used before may have
-been closed by its server meanwhile: then the request goes out once more, on a new one, if no answer had begun.
-Nothing is followed to another place. Bounds: MOST_IDLE connections wait for their next request, for IDLE_SECONDS each.
+An answer is read as it comes: a piece is available as soon as its bytes are. The server may have closed a reused
+connection meanwhile: then the request goes out once more, on a new one, if no answer had begun. No redirect is
+followed. Bounds: MOST_IDLE connections wait for their next request, for IDLE_SECONDS each.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _Place = tuple[str, str]  # origin, and the file of its certificates
 
 
 class OriginAnswer:
-    """`read` gives the body; `is_whole` is whether all of it came."""
+    """`read` returns the body; `is_whole` is True once all of it came."""
 
     def __init__(self, stream: ByteStream, head: HttpResponse, pieces: list[bytes]) -> None:
         self.stream = stream
@@ -34,7 +34,7 @@ class OriginAnswer:
         return self.head.is_over and not self._pieces
 
     async def read(self) -> bytes:
-        """All that has come and was not read; b"" at the end. Raises StreamLost, HttpFailed, TimeoutError."""
+        """All bytes that have come and were not read; b"" at the end. Raises StreamLost, HttpFailed, TimeoutError."""
         while not self._pieces:
             if self.head.is_over:
                 return b""
@@ -44,7 +44,7 @@ class OriginAnswer:
         return found
 
     async def read_whole(self, most: int) -> bytes:
-        """The body, if it has at most so many bytes; what there is of a longer one. Raises as `read`."""
+        """The body, if it has at most so many bytes; the beginning of a longer one. Raises as `read`."""
         found = b""
         while len(found) <= most and (piece := await self.read()):
             found += piece
@@ -66,7 +66,8 @@ class OriginPool:
     async def ask(
         self, session: str, provider: ModelProvider, method: str, target: str, headers: Headers, body: bytes
     ) -> OriginAnswer:
-        """Raises NotServed if the origin cannot be reached, OSError if it breaks off, TimeoutError."""
+        """Send a request and return its answer. Raises NotServed if the origin cannot be reached, OSError if it breaks
+        off, TimeoutError."""
         words = request(method, target, headers)
         if (used := self._take(_place(provider))) is not None:
             answer = await self._exchange(used, words, body, again=True)
@@ -127,7 +128,7 @@ class OriginPool:
         return await self._dialer.dial(session, provider.host, provider.port, tls=tls, trusted=provider.of_operator)
 
     def _take(self, place: _Place) -> ByteStream | None:
-        """The one that was used last."""
+        """The connection that was used last."""
         for idle in reversed([each for each, of in self._idle.items() if of == place]):
             if not idle.stream.is_lost and not idle.stream.has_come:
                 self._remove(idle)

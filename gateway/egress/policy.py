@@ -1,9 +1,9 @@
-"""What one session may reach. Pure.
+"""The network policy of one session. Pure.
 
 A session's network is nothing, every public host, or a list of hosts: `example.com`, `*.example.com` (every name below
 it, not itself), each with `:port` where that is neither 80 nor 443. An address is listed as an address is written
-(`203.0.113.7`, `[2001:db8::1]:8443`). A list says which names may be asked for; that a name's addresses are public is
-seen to where it is dialled (`addresses.py`). `routes` are what the proxy itself answers, by the first part of the path.
+(`203.0.113.7`, `[2001:db8::1]:8443`). A list allows names; the dialer checks that a name's addresses are public
+(`addresses.py`). `routes` are the paths that the proxy itself answers, by their first part.
 """
 
 import re
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")  # as a last label: then it is a
 
 
 class BadHost(ValueError):
-    """This is no host, in words for whoever wrote it."""
+    """Not a host; the text is for the person who wrote it."""
 
 
 class Network(msgspec.Struct, frozen=True):
@@ -38,8 +38,8 @@ NONE, OUTBOUND = Network(), Network(everything=True)
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Everything that the proxy knows of a session. `routes`: what a route's handler gets of it, by the route's name;
-    it may hold secrets."""
+    """Everything that the proxy knows of a session. `routes` has each route's settings for it, by the route's name;
+    they may be secrets."""
 
     session: str
     user: str
@@ -51,8 +51,9 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def host_name(text: str) -> str:
-    """A host as it is compared: a name in lower case without a dot at its end, or an address as it is written best.
-    Raises BadHost, also for an address in one of the spellings that only some programs know (127.1, 0x7f000001)."""
+    """A host in the form for comparisons: a name in lower case without a dot at its end, or an address in its canonical
+    form. Raises BadHost, also for an address in one of the spellings that only some programs know (127.1,
+    0x7f000001)."""
     name = text.lower().removesuffix(".")
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
@@ -68,7 +69,7 @@ def host_name(text: str) -> str:
 
 
 def host_and_port(text: str, default: int | None = None) -> tuple[str, int]:
-    """Of `host:port`, as `host_name` returns it. Raises BadHost."""
+    """The parts of `host:port`, as `host_name` returns them. Raises BadHost."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, ""
@@ -97,7 +98,7 @@ def host_pattern(text: str) -> str:
 
 
 def matches(pattern: str, host: str, port: int) -> bool:
-    """Whether a host of a list is this one."""
+    """True if the pattern of a list covers this host."""
     name, colon, wanted = pattern.rpartition(":")
     if not colon or pattern.endswith("]"):
         name, wanted = pattern, ""
@@ -109,15 +110,15 @@ def matches(pattern: str, host: str, port: int) -> bool:
 
 
 def covers(wide: Network, narrow: Network) -> bool:
-    """Whether all that `narrow` allows is allowed by `wide`, too. Every public host covers every list: whoever may
-    reach all of them may name some, and their ports."""
+    """True if `wide` allows everything that `narrow` allows. Every public host covers every list: a session that may
+    reach all of them may name some, with any ports."""
     if wide.everything:
         return True
     return not narrow.everything and all(any(_below(known, each) for known in wide.hosts) for each in narrow.hosts)
 
 
 def parse_network(wanted: Any) -> Network:
-    """Of `none`, `outbound` or `{"allow": [...]}`. Raises BadHost with what is wrong."""
+    """Parse `none`, `outbound` or `{"allow": [...]}`. Raises BadHost with the fault."""
     if wanted == "none":
         return NONE
     if wanted == "outbound":
@@ -133,7 +134,7 @@ def parse_network(wanted: Any) -> Network:
 
 
 def shown(network: Network) -> Any:
-    """As `parse_network` reads it."""
+    """In the form that `parse_network` reads."""
     if network.everything:
         return "outbound"
     return {"allow": list(network.hosts)} if network.hosts else "none"
@@ -146,7 +147,7 @@ def entry(host: str, port: int) -> str:
 
 
 def _below(wide: str, narrow: str) -> bool:
-    """Whether one pattern allows all that another does."""
+    """True if one pattern allows everything that another does."""
     if wide == narrow:
         return True
     (name, ports), (other, others) = _split(wide), _split(narrow)

@@ -1,9 +1,9 @@
-"""What tokens cost. Pure: the lines of a file are given, and asked.
+"""The prices of tokens. Pure: works on the lines of files.
 
-Costs are whole nano-dollars (10^-9 USD), rounded up: they add up to the same in any order. A name that a reseller puts
-its own before (`anthropic/claude-...`) is looked for as it is, then without that. A model without a line has no known
-cost: its tokens are counted, its cost is told as unknown, and where a budget in USD holds, it is refused, because the
-budget could not be kept. A line `"*"` of the operator's file gives every model a price.
+Costs are whole nano-dollars (10^-9 USD), rounded up: they add up to the same in any order. A name with a reseller's
+prefix (`anthropic/claude-...`) is looked up as it is, then without the prefix. A model without a line has no known
+cost: its tokens are counted, its cost is reported as unknown, and where a budget in USD holds, it is refused, because
+the budget could not be enforced. A line `"*"` of the operator's file gives every model a price.
 """
 
 import re
@@ -41,20 +41,20 @@ class Price:
         return -(-sum(parts) // _MILLION)
 
     def most(self, given: int, made: int) -> int:
-        """The most that so many tokens can cost, given to the model and made by it."""
+        """The highest cost of so many tokens given to the model and made by it."""
         dearest = max(self.input, self.cache_read, self.cache_write)
         return -(-(dearest * given + self.output * made) // _MILLION)
 
 
 class Prices:
-    """Lines in order, the first that fits counts."""
+    """Lines in order; the first that matches counts."""
 
     def __init__(self, lines: tuple[tuple[str, Price], ...] = ()) -> None:
         self.lines = lines
         self._found: dict[str, Price | None] = {}
 
     def of(self, model: str) -> Price | None:
-        """None: it has no price."""
+        """None: the model has no price."""
         if model not in self._found:
             if len(self._found) >= MOST_LINES:
                 self._found.clear()
@@ -66,7 +66,7 @@ class Prices:
 
 
 def read_prices(*files: bytes) -> Prices:
-    """The lines of all of them, those of the first file first. Raises ValueError, with a line for each problem."""
+    """The lines of all files, those of the first file first. Raises ValueError, with a line for each problem."""
     lines: list[tuple[str, Price]] = []
     problems: list[str] = []
     for data in files:
@@ -104,7 +104,7 @@ def _nano(value: Any) -> int:
 
 
 def _fits(pattern: str, model: str) -> bool:
-    """`*` is any characters. Takes no longer than the two are long."""
+    """`*` is any characters. Takes time proportional to the lengths."""
     first, *parts = pattern.lower().split("*")
     name = model.lower()
     if not parts:

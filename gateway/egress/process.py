@@ -1,7 +1,7 @@
-"""The proxy's process: started as nobody's child to keep, and found again by the note that its start left.
+"""The proxy's process: started detached from the gateway, and found again by the note that its start left.
 
-Its door is a packet socket in `<data>/run`, made here and handed down: it is there before the process listens, and
-whoever connects early waits.
+Its door is a packet socket in `<data>/run`, made here and handed down: it exists before the process listens, and early
+clients wait.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "
 
 @dataclass(frozen=True, slots=True)
 class ProxyNote:
-    """A pid alone says nothing after it was reused, so it comes with its start time, valid for one boot."""
+    """A pid alone identifies no process after it was reused, so it comes with its start time, valid for one boot."""
 
     pid: int
     started: int
@@ -39,7 +39,7 @@ class ProxyNote:
 
 
 def release() -> str:
-    """Of the proxy's own code: a process of another one is replaced."""
+    """A digest of the proxy's own code: a process with other code is replaced."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -54,7 +54,7 @@ def noted(run: Path) -> ProxyNote | None:
 
 
 def knock(run: Path) -> socket.socket:
-    """A connection to the proxy's door. Raises OSError."""
+    """Connect to the proxy's door. Raises OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     directory = os.open(run, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

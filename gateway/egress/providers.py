@@ -1,8 +1,8 @@
-"""Providers: whose API a sandbox may use without holding its key, and what of it. Pure.
+"""Providers: the APIs that a sandbox may use without holding their keys, and the allowed paths of each. Pure.
 
 A provider has one origin. A sandbox asks for `http://127.0.0.1:3128/<provider>/<path>`; the proxy asks the origin for
-`<path>` and puts the key in there. What passes is listed by the kind of the API: the paths that agents need to talk to
-a model, and nothing by which an account could be read or changed. Parameters that carry keys do not pass.
+`<path>` and adds the key. The allowed paths are listed by the kind of the API: the paths that agents need to talk to a
+model, and none with which an account could be read or changed. Parameters that carry keys do not pass.
 
 The operator's file (TOML) adds providers and replaces members of those that are built in:
 
@@ -13,8 +13,8 @@ The operator's file (TOML) adds providers and replaces members of those that are
     origin = "http://10.0.0.7:8000"
     apis = ["openai-chat"]
 
-An origin of that file may speak plain HTTP and lie at a private address: the operator has named it. One that is built
-in speaks TLS and lies at a public one.
+An origin of that file may use plain HTTP and a private address: the operator has named it. A built-in one uses TLS and
+a public address.
 """
 
 import re
@@ -36,7 +36,7 @@ _USER = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
 class Api(StrEnum):
-    """The kinds of API there are."""
+    """The known kinds of API."""
 
     ANTHROPIC = "anthropic-messages"
     RESPONSES = "openai-responses"
@@ -46,7 +46,7 @@ class Api(StrEnum):
 
 
 class KeyHeader(StrEnum):
-    """Where a key goes."""
+    """The header that carries a key."""
 
     X_API_KEY = "x-api-key"
     BEARER = "bearer"
@@ -56,7 +56,7 @@ class KeyHeader(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiPath:
-    """`metered` is whether an answer costs tokens."""
+    """`metered`: an answer costs tokens."""
 
     api: Api
     method: str
@@ -86,8 +86,8 @@ _GOOGLE_MODEL = re.compile(rf"/v1[a-z0-9]*/models/({_MODEL}):[A-Za-z]+", re.ASCI
 @dataclass(frozen=True, slots=True)
 class ModelProvider:
     """`origin` has a scheme, a host, perhaps a port and a path, and no slash at its end. `key_user` is the name beside
-    a key that goes by Basic. `ca_file` names the certificates that its own is checked with; "": the system's.
-    `of_operator`: it was named in the operator's file. `token_api` is where a git host makes tokens for an app."""
+    a key that is sent by Basic. `ca_file` has the certificates to check its own with; "": the system's. `of_operator`:
+    it was named in the operator's file. `token_api` is the address where a git host makes tokens for an app."""
 
     name: str
     origin: str
@@ -122,13 +122,13 @@ class ModelProvider:
 
     @property
     def authority(self) -> str:
-        """As the header Host has it."""
+        """In the form of the header Host."""
         return urlsplit(self.origin).netloc
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A request that passes: what the origin is asked for. `model` is what the path says of it; "": the body does."""
+    """An allowed request, as it goes to the origin. `model` is the model in the path; "": the body names it."""
 
     target: str
     api: Api
@@ -160,7 +160,7 @@ BUILT_IN = (
 
 
 class ModelProviders:
-    """All there are, by name and, for git, by host."""
+    """All providers, by name and, for git, by host."""
 
     def __init__(self, known: tuple[ModelProvider, ...] = BUILT_IN) -> None:
         self.by_name = {provider.name: provider for provider in known}
@@ -170,12 +170,12 @@ class ModelProviders:
         return self.by_name.get(name)
 
     def git_host(self, host: str) -> ModelProvider | None:
-        """The provider whose repositories lie at `host`, which has the port where it is not the usual one."""
+        """The provider whose repositories are at `host`, which has the port where it is not the usual one."""
         return self._git.get(host.lower())
 
 
 def passage(provider: ModelProvider, method: str, target: str) -> Passage | None:
-    """What the origin is asked for; None: this does not pass. `target` begins behind the provider's name."""
+    """The request for the origin; None: it is not allowed. `target` begins after the provider's name."""
     path, mark, query = target.partition("?")
     if not _PATH.fullmatch(path) or _climbs(path):
         return None
@@ -189,8 +189,8 @@ def passage(provider: ModelProvider, method: str, target: str) -> Passage | None
 
 
 def key_headers(provider: ModelProvider, key: str, *, oauth: bool = False) -> dict[str, str]:
-    """What the origin recognises the account by. An OAuth access token goes as Bearer, wherever a key would go; Basic
-    is for `basic`."""
+    """The headers that carry the credential. An OAuth access token is sent as Bearer, whatever the header of a key;
+    Basic is for `basic`."""
     if oauth:
         return {"authorization": f"Bearer {key}", **provider.oauth_headers}
     if provider.key is KeyHeader.BEARER:
@@ -296,7 +296,7 @@ def _git_host(provider: ModelProvider) -> str:
 
 
 def _climbs(path: str) -> bool:
-    """Whether some server could read a part of it as `..`, or as a slash."""
+    """True if some server could read a part of it as `..`, or as a slash."""
     small = path.lower()
     return any(each in small for each in ("%2f", "%5c", "%00", "//")) or any(
         part.replace("%2e", ".") in (".", "..") for part in small.split("/")

@@ -1,4 +1,4 @@
-"""The proxy: accepts on the listeners it is handed, reads a head, and gives the request to whom it is for.
+"""The proxy: accepts on the listeners it is handed, reads a head, and passes the request to its handler.
 
 `CONNECT host:port` and `http://host/path` go to the forwarder, `/name/...` to the route of that name. One connection
 serves one request. A head has HEAD_SECONDS to come, and MAX_HEAD bytes.
@@ -22,11 +22,11 @@ from gateway.egress.sessions import EgressSession, last_words
 from gateway.egress.stream import ByteStream, StreamLost
 
 HEAD_SECONDS = 30.0
-MOST_DENIED = 1000  # hosts that are counted and not told yet
+MOST_DENIED = 1000  # hosts that are counted and not reported yet
 
 
 class Proxy:
-    """`tell` gets what the gateway is to hear."""
+    """`tell` sends a report to the gateway."""
 
     def __init__(self, routes: Routes, tell: Callable[[Denied], None]) -> None:
         self.setup = Setup()
@@ -39,7 +39,7 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """Those that are open, of sessions that were taken away as well."""
+        """The number of open connections, those of sessions that were taken away included."""
         return sum(session.connections for session in self.sessions.values()) + len(self._closing)
 
     def configure(self, setup: Setup) -> None:
@@ -54,7 +54,7 @@ class Proxy:
             self.sessions[policy.session] = EgressSession(policy, self._serve, lambda: self.setup.connections)
 
     def listen(self, session: str, listener: socket.socket) -> bool:
-        """Whether the session is known; else the listener is closed."""
+        """True if the session is known; otherwise the listener is closed."""
         if (known := self.sessions.get(session)) is None:
             listener.close()
             return False
@@ -113,8 +113,8 @@ class Proxy:
 
 
 class Denials:
-    """Tells of each host that is refused at once, and then once in `seconds` how often. Bound: MOST_DENIED hosts; of
-    the one that was counted longest ago is forgotten that it was told."""
+    """Reports each refused host at once, and then once in `seconds` with its count. Bound: MOST_DENIED hosts; above,
+    the one that was counted longest ago is forgotten, and so reported at once when it comes again."""
 
     def __init__(self, send: Callable[[Denied], bool], *, seconds: float = 60.0) -> None:
         self._send, self._seconds = send, seconds

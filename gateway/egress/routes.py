@@ -1,4 +1,4 @@
-"""What the proxy answers itself: requests for a path, whose first part names a route.
+"""The paths that the proxy answers itself; the first part of a path names a route.
 
 A route is a part of the proxy with a name: it gets the requests below `/name/` of every session whose policy names it,
 and notes from its counterpart in the gateway. A path that no route has is a 404 in words.
@@ -16,11 +16,11 @@ from gateway.egress.stream import ByteStream
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request of a sandbox. `path` is what follows the route's name, with its query, and begins with a slash.
-    `stream` stands at the body's first byte; the connection is closed when the handler returns."""
+    """One request of a sandbox. `path` comes after the route's name, with its query, and begins with a slash. `stream`
+    is at the body's first byte; the connection is closed when the handler returns."""
 
     policy: Policy
-    settings: msgspec.Raw  # the policy's, of this route
+    settings: msgspec.Raw  # the policy's, for this route
     head: RequestHead
     path: str
     stream: ByteStream
@@ -28,8 +28,8 @@ class Exchange:
 
 class Route(Protocol):
     async def serve(self, exchange: Exchange) -> None:
-        """Answer it. What is raised before the first byte is written becomes the answer: a NotServed, and an
-        OSError or a TimeoutError as 502 or 504. It is cancelled when the session is taken away."""
+        """Answer the request. An error before the first byte is written becomes the answer: a NotServed as it is, and
+        an OSError or a TimeoutError as 502 or 504. The call is cancelled when the session is taken away."""
         ...
 
     def heard(self, body: msgspec.Raw) -> None:
@@ -42,7 +42,7 @@ class Route(Protocol):
 
 
 class Routes:
-    """By their names. `others` has those that a policy names and nobody else does: providers of models."""
+    """Routes by name. `others` serves the names of a policy that no route has: providers of models."""
 
     def __init__(self, routes: dict[str, Route] | None = None) -> None:
         self._routes = dict(routes or {})
@@ -52,7 +52,7 @@ class Routes:
         self._routes[name] = route
 
     def find(self, policy: Policy, target: str) -> tuple[Route, msgspec.Raw, str]:
-        """The route, the policy's settings of it, and the path below it. Raises NotServed."""
+        """The route, the policy's settings for it, and the path below it. Raises NotServed."""
         name, slash, rest = target[1:].partition("/")
         if not slash:
             name, mark, query = name.partition("?")

@@ -1,9 +1,9 @@
-"""The sessions that the proxy serves: each with its policy, its listener, and the connections that are open.
+"""The sessions that the proxy serves: each with its policy, its listener, and its open connections.
 
-Who asks is known by the listener: it lies in one sandbox, on a loopback that no other program reaches. Bounds, of each
-session: `most` connections; further ones get an answer in words, REFUSING of them at once; beyond that the listener
-is not accepted from, and whoever connects waits in its backlog. A session is accepted from AT_ONCE times in one turn of
-the loop, so that one which connects and connects leaves the others theirs.
+The listener identifies the session: it is in one sandbox, on a loopback that no other program reaches. Bounds, for each
+session: `most` connections; further ones get an answer in words, REFUSING of them at once; above that the listener is
+not accepted from, and clients wait in its backlog. A session is accepted from AT_ONCE times in one turn of the loop, so
+that a session that connects all the time leaves the others their share.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Serve = Callable[["EgressSession", ByteStream], Coroutine[Any, Any, None]]
 
 
 class EgressSession:
-    """`policy` is what holds for the next request."""
+    """`policy` holds from the next request on."""
 
     def __init__(self, policy: Policy, serve: Serve, most: Callable[[], int]) -> None:
         self.policy = policy
@@ -42,7 +42,7 @@ class EgressSession:
         return len(self._open)
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept from this one. It is the session's from now on, and an earlier one is closed."""
+        """Accept from this listener. The session owns it from now on, and closes an earlier one."""
         self.stop_listening()
         listener.setblocking(False)
         self._listener = listener
@@ -113,8 +113,8 @@ class EgressSession:
 
 
 async def last_words(near: ByteStream, words: bytes) -> None:
-    """Answer, and let go. What the other end still sends is read for a moment: what is closed with unread bytes is
-    reset, and its last words with it."""
+    """Answer and close. Input is read for a moment first: closing with unread bytes would reset the connection, and the
+    answer would be lost."""
     try:
         async with asyncio.timeout(LINGER_SECONDS):
             await near.write(words)

@@ -1,8 +1,8 @@
-"""What is spent, kept on the disk and told to the gateway: the shell of `budget.py`, in the proxy.
+"""Keeps spending on the disk and reports it to the gateway: the shell of `budget.py`, in the proxy.
 
 A change is in the journal before its request goes out, and on the disk itself at most SYNC_SECONDS later: kill -9 loses
-none, a power cut the last moment. The journal is written anew when it has grown by COMPACT_BYTES. Totals are told until
-the gateway has heard them; a gateway that has just come is told all.
+none, a power cut the last moment. The journal is rewritten when it has grown by COMPACT_BYTES. Totals are sent until
+the gateway confirms them; a new gateway gets all of them.
 
 A request that has to wait for others under way does so for at most WAIT_SECONDS; MOST_WAITING of a session wait,
 further ones are refused at once.
@@ -63,7 +63,7 @@ class Spending:
         self._told: tuple[int, set[str], set[str]] | None = None
 
     def open(self, journal: str, prices_file: str) -> None:
-        """What the gateway says first; the same again changes nothing but the prices."""
+        """Apply the gateway's first note; the same note again changes only the prices."""
         try:
             files = [Path(prices_file).read_bytes()] if prices_file else []
             self.prices = read_prices(*files, OURS.read_bytes())
@@ -107,7 +107,7 @@ class Spending:
         return name
 
     def settle(self, name: str, reading: MeterReading | None, asked: AskedModel) -> None:
-        """What it did cost; None: nothing."""
+        """Enter the real cost; None: the request cost nothing."""
         entry, provider = self._entries.pop(name)
         spent = Spent(1)
         if reading is not None:
@@ -154,7 +154,7 @@ class Spending:
             done.add_done_callback(lambda _: os.close(copy))
 
     def _compact(self) -> None:
-        """Write it anew beside itself, then put it in its place."""
+        """Write a short journal beside the old one, then put it in its place."""
         assert self._path is not None
         self.ledger.forget_days(today(), _yesterday())
         new = self._path.with_name(f"{self._path.name}.new")
@@ -189,7 +189,7 @@ class Spending:
             self._telling = asyncio.get_running_loop().call_later(seconds, self._tell_now)
 
     def _tell_now(self) -> None:
-        """What was not heard in time is said again."""
+        """Send the totals again that were not confirmed in time."""
         self._telling = None
         if self._told is not None:
             _, sessions, users = self._told
@@ -208,7 +208,7 @@ class Spending:
             {provider: counts(spent) for provider, spent in self._providers.items()},
         )
         if not self._tell(totals):
-            return  # the next gateway is told all
+            return  # the next gateway gets all
         self._untold -= sessions
         self._untold_users -= users
         self._told = self._number, sessions, users
@@ -221,7 +221,7 @@ class Spending:
 
 
 def _most(price: Price | None, asked: AskedModel, sent: int) -> Spent:
-    """A token is at least one byte of what is sent."""
+    """A token is at least one byte of the request."""
     tokens = Tokens(input=sent, output=asked.output)
     cost = price.most(sent, asked.output) if price else 0
     return Spent(1, tokens, cost, 0 if price else tokens.total)

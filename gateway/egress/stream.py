@@ -1,7 +1,7 @@
 """One connection of the proxy, read and written in pieces: the sandbox's to the proxy, or the proxy's to a host.
 
 Bounds: at most READ_AHEAD bytes wait to be read, then the connection is not read; at most WRITE_AHEAD wait to be
-written, then `write` waits. So a slow end slows the other one down, and nobody else.
+written, then `write` waits. So a slow end slows down only the other end of its own connection.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class ByteStream(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._came = bytearray()
-        self._ended = False  # nothing more will come
+        self._ended = False  # no more bytes will come
         self._lost = False
         self._paused = False
         self._readable: asyncio.Future[None] | None = None
@@ -41,7 +41,7 @@ class ByteStream(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._ended = True
         _wake(self._readable)
-        return True  # what goes the other way may go on
+        return True  # bytes may still go the other way
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = self._lost = True
@@ -62,14 +62,14 @@ class ByteStream(asyncio.Protocol):
 
     @property
     def has_come(self) -> bool:
-        """Whether something can be read at once, or nothing will come any more."""
+        """True if bytes can be read at once, or no more will come."""
         return self._ended or bool(self._came)
 
     def peer(self) -> Any:
         return None if self._transport is None else self._transport.get_extra_info("peername")
 
     async def read(self, most: int = READ_AHEAD) -> bytes:
-        """What has come, at most so much; b"" at the end."""
+        """The bytes that have come, at most so many; b"" at the end."""
         while not self._came and not self._ended:
             await self._more()
         if len(self._came) <= most:
@@ -82,8 +82,8 @@ class ByteStream(asyncio.Protocol):
         return piece
 
     async def read_until(self, mark: bytes, most: int) -> bytes | None:
-        """What comes before `mark`, which is taken as well; None if more than `most` bytes come without it. Raises
-        StreamLost at an end before it."""
+        """The bytes before `mark`, which is read as well; None if more than `most` bytes come without it. Raises
+        StreamLost if the connection ends before it."""
         looked = 0
         while True:
             at = self._came.find(mark, max(0, looked - len(mark) + 1))
@@ -100,7 +100,7 @@ class ByteStream(asyncio.Protocol):
             await self._more()
 
     async def read_exactly(self, count: int) -> bytes:
-        """Raises StreamLost at an end before that."""
+        """Raises StreamLost if the connection ends before that."""
         pieces = []
         while count:
             piece = await self.read(count)
@@ -121,7 +121,7 @@ class ByteStream(asyncio.Protocol):
             raise StreamLost("the connection has ended")
 
     def end_writing(self) -> None:
-        """Nothing more is written; what comes is still read."""
+        """Write no more; bytes are still read."""
         if self._transport is not None and not self._lost and self._transport.can_write_eof():
             self._transport.write_eof()
 
@@ -129,7 +129,7 @@ class ByteStream(asyncio.Protocol):
         await asyncio.shield(self._gone)
 
     def close(self) -> None:
-        """What was written is still sent."""
+        """Written bytes are still sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -157,7 +157,7 @@ def _wake(waiting: "asyncio.Future[None] | None") -> None:
 
 
 async def adopt(connection: socket.socket) -> ByteStream:
-    """A stream of a connected socket, which is the stream's from now on."""
+    """A stream of a connected socket, which the stream owns from now on."""
     connection.setblocking(False)
     _, stream = await asyncio.get_running_loop().connect_accepted_socket(ByteStream, connection)
     return stream

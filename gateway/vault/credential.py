@@ -1,6 +1,6 @@
-"""What a credential is: a key, the tokens of an OAuth grant, or an app of a git host. Pure.
+"""The kinds of credentials: a key, the tokens of an OAuth grant, or an app of a git host. Pure.
 
-None of these shows a value when it is printed. What a client sends is checked here, so that a value can stand in a
+None of these shows a value when it is printed. A client's input is checked here, so that a value can stand in a
 request's head as it is. A refusal names the member and never repeats a value.
 """
 
@@ -24,7 +24,7 @@ A_KEY = f"1 to {LONGEST_KEY} printable ASCII characters without spaces"
 AN_APP_ID = "the number of the app, or its client id"
 A_PRIVATE_KEY = f"an RSA key in PEM, not encrypted, of at most {LONGEST_PRIVATE_KEY} characters"
 AN_EXPIRY = "when `access` ends, in milliseconds or seconds since 1970"
-_MILLISECONDS = 10**11  # a number from here on counts those: as seconds it would lie beyond the year 5000
+_MILLISECONDS = 10**11  # a larger number counts those: as seconds it would lie beyond the year 5000
 _LATEST = 253402300799 * 1000  # the end of the year 9999
 _WORD = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}", re.ASCII)
 _APP_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -49,7 +49,7 @@ class ApiKey(_Secret, frozen=True, tag="api"):
 
 
 class OAuthTokens(_Secret, frozen=True, tag="oauth"):
-    """`expires` is kept in the unit that it came in; 0: nobody has said."""
+    """`expires` is kept in the unit that it came in; 0: unknown."""
 
     access: str
     refresh: str = ""
@@ -57,7 +57,7 @@ class OAuthTokens(_Secret, frozen=True, tag="oauth"):
 
     @property
     def expires_at(self) -> float:
-        """Seconds since 1970; infinity if nobody has said."""
+        """Seconds since 1970; infinity if unknown."""
         if self.expires == 0:
             return math.inf
         return self.expires / 1000 if self.expires >= _MILLISECONDS else float(self.expires)
@@ -75,8 +75,8 @@ _DECODER: msgspec.json.Decoder[Value] = msgspec.json.Decoder(Value)
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """A user's, or the operator's for everybody. `number` is that of the stored row: who has seen it refused asks for
-    another one."""
+    """A user's credential, or the operator's for all users. `number` is that of the stored row: a caller whose
+    credential was refused asks for another one by it."""
 
     user_id: str
     provider: str
@@ -93,7 +93,7 @@ class Credential(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """What a request carries: the key, or the access token. An app has none."""
+        """The token for a request: the key, or the access token. An app has none."""
         match self.value:
             case ApiKey(key):
                 return key
@@ -111,7 +111,7 @@ def encode(value: Value) -> bytes:
 
 
 def decode(plain: bytes) -> Value:
-    """Raises ValueError for what a newer version wrote."""
+    """Raises ValueError for a value that a newer version wrote."""
     try:
         return _DECODER.decode(plain)
     except msgspec.MsgspecError as error:

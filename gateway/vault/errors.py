@@ -1,8 +1,8 @@
-"""Why a credential that exists cannot be used, in words for people."""
+"""Errors about a credential that exists and cannot be used, in words for people."""
 
 
 class CredentialError(Exception):
-    """`why` goes on a sentence that names the provider; no value is in it."""
+    """`why` ends a sentence that names the provider; it contains no value."""
 
     def __init__(self, provider: str, why: str, told: str) -> None:
         super().__init__(told)
@@ -11,7 +11,7 @@ class CredentialError(Exception):
 
 
 class NeedsCredential(CredentialError):
-    """It cannot be used until somebody sets it again."""
+    """It cannot be used until its owner sets it again."""
 
     def __init__(self, provider: str, why: str, *, is_for_everybody: bool) -> None:
         who = "the operator has to set it again" if is_for_everybody else "set it again"
@@ -20,11 +20,11 @@ class NeedsCredential(CredentialError):
 
 
 class RefreshUnavailable(CredentialError):
-    """Its tokens have ended, and fresh ones cannot be had now: try again."""
+    """Its tokens have expired, and cannot be refreshed now: try again."""
 
     def __init__(self, provider: str, why: str) -> None:
         super().__init__(provider, why, f"the tokens for {provider} have ended and cannot be refreshed now: {why}")
 
 
 class TooManyCredentials(Exception):
-    """The user has as many as anybody may have."""
+    """The user has as many credentials as one user may have."""

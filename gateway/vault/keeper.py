@@ -1,7 +1,8 @@
-"""The vault of a running gateway: made from its secrets, looked after while it runs.
+"""The vault of a running gateway: made from its secrets, maintained while it runs.
 
-A key is replaced in steps that may be cut off between any two: the new key gets its place and the old one stays beside
-it, then what the old one has sealed is sealed anew, then the old one goes. A gateway that starts in between goes on.
+A key is replaced in steps that may be cut off between any two: the new key takes its place and the old one stays beside
+it, then the values that the old one sealed are sealed again, then the old one is removed. A gateway that starts in
+between continues.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +45,7 @@ def keyring(secrets: Secrets) -> Keyring:
 
 
 class VaultKeeper:
-    """`told` hears what came of each refresh of tokens."""
+    """`told` is called with the result of each refresh of tokens."""
 
     def __init__(
         self,
@@ -62,8 +63,8 @@ class VaultKeeper:
         self._locked = ""
 
     async def look_after(self) -> None:
-        """Say which credentials cannot be opened, and seal anew what an older key has sealed. Until the store answers
-        there is nothing to say."""
+        """Report the credentials that cannot be opened, and seal again those that an older key has sealed. Does nothing
+        until the store answers."""
         try:
             locked = await self.vault.locked()
             if locked and locked != self._locked:
@@ -75,8 +76,8 @@ class VaultKeeper:
             log.debug("vault.not_looked_after", cause=str(error))
 
     async def rotate(self) -> int:
-        """Replace the file's key, and seal everything with the new one. Returns how many credentials were sealed. What
-        is cut off goes on by itself. Raises KeyIsSet, StoreUnavailable, OSError, SettingsError."""
+        """Replace the file's key, and seal everything with the new one. Returns how many credentials were sealed. A
+        rotation that is cut off continues by itself. Raises KeyIsSet, StoreUnavailable, OSError, SettingsError."""
         if self._settings.vault_key is not None:
             raise KeyIsSet(KEY_IS_SET)
         replace_vault_key(self._home)

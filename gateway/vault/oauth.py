@@ -1,6 +1,6 @@
-"""Refreshing the tokens of an OAuth grant: what is asked, and what the answer means. Pure.
+"""Refreshing the tokens of an OAuth grant: builds the request, and reads the answer. Pure.
 
-RFC 6749, section 6. What a token endpoint says is quoted by its error's code alone.
+RFC 6749, section 6. Only the error code of a token endpoint's answer is quoted.
 """
 
 import math
@@ -12,7 +12,7 @@ import orjson
 
 from gateway.vault.credential import LONGEST_KEY, BadCredential, OAuthTokens, read_value
 
-USUAL_SECONDS = 3600  # of a token whose end is not told
+USUAL_SECONDS = 3600  # of a token without a stated end
 LONGEST_SECONDS = 366 * 86400
 _CODE = re.compile(r"[a-z_]{1,64}", re.ASCII)
 _AGAIN = (408, 425, 429)
@@ -20,7 +20,8 @@ _AGAIN = (408, 425, 429)
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """Where a provider's tokens are refreshed, and as which client. `as_json`: it takes JSON, and not a form."""
+    """The endpoint where a provider's tokens are refreshed, and the client's identity there. `as_json`: it takes JSON,
+    and not a form."""
 
     token_url: str
     client_id: str
@@ -37,7 +38,7 @@ class GrantRefused:
 
 @dataclass(frozen=True, slots=True)
 class EndpointAway:
-    """Not now: it may answer later."""
+    """The endpoint may answer later."""
 
     why: str
 
@@ -62,7 +63,7 @@ def request_of(client: OAuthClient, refresh: str) -> tuple[str, bytes]:
 
 
 def read_answer(status: int, body: bytes, before: OAuthTokens, now: float) -> OAuthTokens | GrantRefused | EndpointAway:
-    """What came of asking in place of the tokens `before`. One that gives no new refresh token leaves the old one
+    """Read the endpoint's answer about the tokens `before`. An answer without a new refresh token leaves the old one
     valid."""
     members = _members(body)
     if status in _AGAIN or not 200 <= status < 500 or 300 <= status < 400:

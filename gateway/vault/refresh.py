@@ -1,8 +1,8 @@
-"""Fresh OAuth tokens: one request at a time for each credential, whoever asks, and the answer is everybody's.
+"""Fresh OAuth tokens: one request at a time for each credential, and all callers get its answer.
 
 Tokens are refreshed EARLY_SECONDS before they end, so that a request under way does not end with them. While the token
-endpoint is away, tokens that have not ended go on being used. A refusal is noted in the row: nobody asks again before a
-person has set another credential.
+endpoint is away, tokens that have not ended go on being used. A refusal is noted in the row: no further request is made
+before a person has set another credential.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from persistence.user_record import SealedCredential
 log = structlog.get_logger()
 
 EARLY_SECONDS = 300.0
-REST_SECONDS = 10.0  # after an attempt, before the next one of the same credential
-MOST_ATTEMPTS = 1000  # remembered; beyond, those that rest no more are forgotten
+REST_SECONDS = 10.0  # after an attempt, before the next one for the same credential
+MOST_ATTEMPTS = 1000  # remembered; above, those whose rest is over are forgotten
 NO_REFRESH = "its access token has ended, and it has no refresh token"
 NO_CLIENT = "its access token has ended, and this gateway knows no token endpoint for its provider"
 REMOVED = "it was removed"
@@ -35,8 +35,8 @@ class Ask(Protocol):
 
 
 class Refresher:
-    """`clients` has who refreshes what, by provider. `told` hears what came of each request: refreshed, refused or
-    away."""
+    """`clients` has the endpoint of each provider. `told` is called with the result of each request: refreshed, refused
+    or away."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Refresher:
         self._ask = ask
         self._told = told
         self._flights: dict[Place, asyncio.Task[Credential]] = {}
-        self._attempts: dict[Place, tuple[float, str]] = {}  # when, and why it came to nothing
+        self._attempts: dict[Place, tuple[float, str]] = {}  # when, and why it failed
 
     async def close(self) -> None:
-        """Let those under way finish: their answers are worth more than the seconds."""
+        """Let requests under way finish: their answers are worth more than the seconds."""
         if self._flights:
             await asyncio.wait(self._flights.values())
 
@@ -62,8 +62,8 @@ class Refresher:
         return value.expires_at - EARLY_SECONDS <= self._rows.utcnow()
 
     async def fresh(self, found: Credential) -> Credential:
-        """One with fresh tokens in place of `found`, if they can be had: else itself, while it has not ended. Raises
-        NeedsCredential, RefreshUnavailable, StoreUnavailable."""
+        """A credential with fresh tokens in place of `found`, if they can be had: otherwise `found`, while it has not
+        ended. Raises NeedsCredential, RefreshUnavailable, StoreUnavailable."""
         place = (found.user_id, found.provider)
         flight = self._flights.get(place)
         if flight is None:
@@ -77,7 +77,7 @@ class Refresher:
     def _landed(self, place: Place, done: "asyncio.Task[Credential]") -> None:
         del self._flights[place]
         if not done.cancelled():
-            done.exception()  # somebody was told, or nobody waits any more
+            done.exception()  # the waiting callers got the error, or there are none
 
     async def _refresh(self, place: Place, seen: int) -> Credential:
         row = await self._rows.read(place)
@@ -85,7 +85,7 @@ class Refresher:
             raise NeedsCredential(place[1], REMOVED, is_for_everybody=not place[0])
         found = self._rows.opened(row)
         if not isinstance(found.value, OAuthTokens) or (row.number != seen and not self.is_due(found.value)):
-            return found  # somebody has set it meanwhile
+            return found  # it was set again meanwhile
         client = self._clients.get(place[1])
         if client is None or not found.value.refresh:
             return self._without_refresh(row, found.value, NO_REFRESH if client else NO_CLIENT)

@@ -1,9 +1,9 @@
 """The vault's rows: read from the store, sealed and opened.
 
-A row that cannot be read because the store is away is taken as it was read last. Tokens that were refreshed while it
-was away are kept here until it takes them: their provider has forgotten the earlier ones.
+While the store is away, a row is served as it was last read. Tokens that were refreshed while it was away are kept here
+until it takes them: their provider has forgotten the earlier ones.
 
-Bound: REMEMBERED rows; beyond, the longest unused one is forgotten, unless it has not been stored yet. A crash loses
+Bound: REMEMBERED rows; above, the longest unused one is forgotten, unless it has not been stored yet. A crash loses
 those that were not stored.
 """
 
@@ -66,7 +66,7 @@ class CredentialRows:
         return await self.users.credentials(user_id)
 
     async def put(self, place: Place, value: Value) -> SealedCredential:
-        """Keep it, whatever is there. Raises StoreUnavailable, ValueError for names that are no texts."""
+        """Store it, in place of any earlier one. Raises StoreUnavailable, ValueError for names that are not text."""
         row = self._sealed(place, value, self.utcnow())
         number = await self.users.put_credential(row)
         if number is None:
@@ -81,8 +81,8 @@ class CredentialRows:
         return found
 
     async def put_refreshed(self, before: SealedCredential, value: Value) -> SealedCredential | None:
-        """Keep what came in place of `before`, and return what is there now: another one, if somebody has set one
-        meanwhile; None if it was deleted. What the store does not take now, it gets later."""
+        """Store fresh tokens in place of `before`, and return the present row: another one, if it was set again
+        meanwhile; None if it was deleted. A row that the store does not take now is stored later."""
         place = (before.user_id, before.provider)
         self._unsaved[place] = replace(self._sealed(place, value, before.set_at), number=before.number)
         try:
@@ -92,21 +92,21 @@ class CredentialRows:
         return await self.read(place)
 
     async def mark(self, row: SealedCredential, trouble: str) -> None:
-        """Note why it cannot be used, if it is still the one that is there. Raises StoreUnavailable."""
+        """Note why it cannot be used, if it is still the present row. Raises StoreUnavailable."""
         marked = replace(row, trouble=trouble)
         number = await self.users.put_credential(marked, expected=row.number)
         if number is not None:
             self._remembered(marked, number)
 
     async def reseal(self, row: SealedCredential) -> bool:
-        """Seal it anew with the present key. False: it was changed meanwhile. Raises NeedsCredential,
+        """Seal it again with the present key. False: it was changed meanwhile. Raises NeedsCredential,
         StoreUnavailable."""
         value = self.opened(row).value
         fresh = self._sealed((row.user_id, row.provider), value, row.set_at)
         return await self.users.put_credential(replace(fresh, trouble=row.trouble), expected=row.number) is not None
 
     async def save_all(self) -> None:
-        """Once more, before the end."""
+        """Store the unsaved rows once more, before the end."""
         for place in list(self._unsaved):
             try:
                 await self._save(place)
@@ -124,7 +124,7 @@ class CredentialRows:
     async def _save(self, place: Place) -> None:
         row = self._unsaved[place]
         await self.users.put_credential(row, expected=row.number)
-        if self._unsaved.get(place) is row:  # stored; or a person has changed it meanwhile, who comes first
+        if self._unsaved.get(place) is row:  # stored; or a person has changed it meanwhile, which counts
             del self._unsaved[place]
 
     def _sealed(self, place: Place, value: Value, set_at: float) -> SealedCredential:

@@ -1,9 +1,9 @@
 """Sealing: AES-256-GCM, with a nonce of its own each time, bound to the user and the provider. Pure: nonces are
 arguments.
 
-A sealed value that is moved to another user's row, or to another provider's, does not open. Which key sealed a value is
-known by the key's id, so that a wrong key is told from a damaged value, and two keys can be in use while values are
-sealed anew.
+A sealed value that is moved to another user's row, or to another provider's, does not open. The id of the key that
+sealed a value is stored with it, so that a wrong key can be distinguished from a damaged value, and two keys can be in
+use while values are sealed again.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _KEY, _ID = b"holdfast vault key", b"holdfast vault key id"
 
 
 class CannotUnseal(Exception):
-    """The words say why. Nothing of the value is in them."""
+    """The text gives the reason. It contains nothing of the value."""
 
 
 class UnknownKey(CannotUnseal):
@@ -28,11 +28,11 @@ class UnknownKey(CannotUnseal):
 
 
 class DamagedSeal(CannotUnseal):
-    """It is not as it was sealed, or not where it was sealed for."""
+    """It was changed after sealing, or belongs to another place."""
 
 
 class VaultKey:
-    """A key, derived from a secret text. `id` says which one it is, and nothing else about it."""
+    """A key, derived from a secret text. `id` identifies it, and reveals nothing else."""
 
     __slots__ = ("_cipher", "id")
 

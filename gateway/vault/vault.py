@@ -1,7 +1,7 @@
 """The vault: credentials of users by provider, sealed in the store.
 
-`find` is for what speaks to a provider in a session's place. It falls back to the operator's credential, which is
-everybody's, and gives OAuth tokens that are good for some minutes. Values leave by `find` and `renew` alone.
+`find` is for code that calls a provider on behalf of a session. It falls back to the operator's credential, which all
+users share, and returns OAuth tokens that are valid for some minutes. Values leave by `find` and `renew` alone.
 """
 
 from types import TracebackType
@@ -27,7 +27,7 @@ WRONG_KEY = (
 
 
 class ListedCredential(msgspec.Struct, frozen=True):
-    """What is shown of one. `trouble`: why it cannot be used; "" while it can."""
+    """A credential as lists show it. `trouble`: why it cannot be used; "" while it can."""
 
     provider: str
     kind: str
@@ -51,17 +51,17 @@ class Vault:
         await self._refresher.close()
         await self._rows.save_all()
 
-    # -- for what speaks to a provider --------------------------------------------------------------------------------
+    # -- for callers of a provider ------------------------------------------------------------------------------------
 
     async def find(self, user_id: str, provider: str) -> Credential | None:
-        """The user's own credential, else everybody's; None if there is neither. Raises NeedsCredential for one that
+        """The user's own credential, or the operator's; None if there is neither. Raises NeedsCredential for one that
         cannot be used, RefreshUnavailable if its tokens have ended and cannot be refreshed now, StoreUnavailable."""
         row = await self._meant(user_id, provider)
         return None if row is None else await self._usable(row)
 
     async def renew(self, used: Credential) -> Credential:
-        """In place of one that its provider has refused: the one that was set since, or refreshed tokens. One that is
-        all there is comes back as it was. Raises as `find` does."""
+        """A credential in place of one that its provider has refused: the one that was set since, or refreshed tokens.
+        If there is no other, the same one comes back. Raises as `find` does."""
         row = await self._rows.read((used.user_id, used.provider))
         if row is None:
             raise NeedsCredential(used.provider, REMOVED, is_for_everybody=used.is_for_everybody)
@@ -71,13 +71,13 @@ class Vault:
         return await self._refresher.fresh(found) if found.is_oauth else found
 
     async def trouble(self, user_id: str, provider: str) -> str:
-        """Why the credential that `find` would give cannot be used; "" if there is none, or it can. Asks nobody but the
-        store."""
+        """Why the credential that `find` would return cannot be used; "" if there is none, or it can. Only the store is
+        asked."""
         row = await self._meant(user_id, provider)
         return "" if row is None else self._trouble_of(row)
 
     async def has(self, user_id: str, provider: str) -> bool:
-        """Whether there is one to find, usable or not."""
+        """True if there is one to find, usable or not."""
         return await self._meant(user_id, provider) is not None
 
     async def _meant(self, user_id: str, provider: str) -> SealedCredential | None:
@@ -97,7 +97,7 @@ class Vault:
     # -- for people ---------------------------------------------------------------------------------------------------
 
     async def put(self, user_id: str, provider: str, value: Value) -> ListedCredential:
-        """Keep it in place of the one there is: durable when this returns. Raises TooManyCredentials,
+        """Store it in place of an earlier one: durable when this returns. Raises TooManyCredentials,
         StoreUnavailable."""
         kept = {each.provider for each in await self._rows.of_user(user_id)}
         if provider not in kept and len(kept) >= MOST_PER_USER:
@@ -126,7 +126,7 @@ class Vault:
     # -- keys ---------------------------------------------------------------------------------------------------------
 
     async def locked(self) -> str:
-        """Which credentials no key here opens, in words; "" if there are none. Raises StoreUnavailable."""
+        """The credentials that no key here opens, in words; "" if there are none. Raises StoreUnavailable."""
         alien = {
             key: count for key, count in (await self._rows.users.key_ids()).items() if key not in self._rows.keys.ids
         }
@@ -135,8 +135,8 @@ class Vault:
         return f"{sum(alien.values())} {WRONG_KEY.format(', '.join(sorted(alien)))}"
 
     async def reseal(self) -> tuple[int, int]:
-        """Seal anew, with the present key, what an older one has sealed. Goes on where it was cut off. Returns how many
-        were sealed, and how many could not be opened. Raises StoreUnavailable."""
+        """Seal again, with the present key, the values that an older one has sealed. Continues where it was cut off.
+        Returns how many were sealed, and how many could not be opened. Raises StoreUnavailable."""
         sealed = left = after = 0
         while rows := await self._rows.users.sealed_otherwise(self._rows.keys.current.id, after=after, limit=PAGE):
             after = rows[-1].number
