@@ -32,6 +32,8 @@ from gateway.config.data_dir import DataDirBusy
 from gateway.config.settings import Secrets, Settings, SettingsError, read_sandbox_env
 from gateway.config.values import widest
 from gateway.config.version import version
+from gateway.egress.providers import ModelProviders
+from gateway.http.credentials.credentials import CredentialRoutes
 from gateway.http.messages.dead_letters import DeadLetterRoutes, letters_kept
 from gateway.http.messages.export import ExportRoutes
 from gateway.http.messages.messages import MessageRoutes
@@ -332,6 +334,7 @@ class House:
         self.store = make_store(settings, secrets, self.door.fatal)
         self.hearing = StoreEvents()
         self.store.heard = self.hearing
+        self.providers = ModelProviders()
         self.vault_keeper = VaultKeeper(settings, secrets, self.store.users, CLIENTS, told=self.metrics.refreshed)
         made = (
             [fleet]
@@ -411,6 +414,7 @@ class House:
             OpenApiRoutes(version(), lambda: routes),
             ProviderRoutes(sessions.providers, {"docker": _image_rule(settings)}, settings.max_running),
             AgentRoutes(self.agents),
+            CredentialRoutes(self.vault_keeper, lambda: self.providers),
             OrphanRoutes(sessions.orphans),
             SandboxRoutes(registry, catalogue, sessions.creation),
             SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),

@@ -260,7 +260,7 @@ class PolicyMiddleware:
         if not self._origins.allows(origin, scope):
             raise ApiError(403, "bad_origin", "this origin is not allowed; see HOLDFAST_ALLOWED_ORIGINS")
         headers = [
-            (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
+            (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
             (b"access-control-allow-headers", _PREFLIGHT_HEADERS),
             (b"access-control-max-age", b"600"),
         ]

@@ -25,7 +25,7 @@ from pathlib import Path
 from gateway.backup import databases, manifest
 from gateway.backup.copy import Copier, measure
 from gateway.backup.databases import Known
-from gateway.config.settings import Settings
+from gateway.config.settings import VAULT_KEY, VAULT_KEY_OLD, Settings
 from gateway.config.version import version
 from sync.errors import Damaged
 from sync.format import pointer as pointers
@@ -71,6 +71,7 @@ class Backup:
         self._data.mkdir(mode=0o700)
         self._take_secrets()
         self._take_databases_and_pointers()
+        self._take_vault_key_again()
         self._take_content()
         self._take_disks()
         self._what = "checking"
@@ -94,6 +95,16 @@ class Backup:
                 raise OSError(self.left_out[0])
         except OSError as error:
             raise CannotBackUp(f"{secrets} cannot be copied: {error}. Fix that, and take the backup again") from error
+
+    def _take_vault_key_again(self) -> None:
+        """The key may have been replaced since it was copied: then the databases have credentials that the new one has
+        sealed, or still the old one. The backup gets both."""
+        live, copied = self._settings.data_dir / "secrets" / VAULT_KEY, self._data / "secrets" / VAULT_KEY
+        if not live.exists() or (copied.exists() and copied.read_bytes() == live.read_bytes()):
+            return
+        if copied.exists():
+            copied.replace(copied.with_name(VAULT_KEY_OLD))
+        self._copier.file(live.resolve(), copied)
 
     # -- databases and pointers ---------------------------------------------------------------------------------------
 

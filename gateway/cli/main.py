@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from gateway.cli import agents, backup, init, sessions, snapshots, terminals
+from gateway.cli import agents, backup, credentials, init, sessions, snapshots, terminals
 from gateway.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_url, session_id, token_text
 from gateway.cli.console.output import complain
 
@@ -158,6 +158,7 @@ def parser() -> argparse.ArgumentParser:
         "lives on while a gateway is restarted.",
     )
     backup.add_to(commands)
+    credentials.add_to(commands)
     init.add_to(commands)
     _add_dead_letters(commands)
     sessions.add_to(commands)
@@ -310,6 +311,8 @@ def _talk(words: argparse.Namespace, settings: "Settings") -> int:
             from gateway.cli.commands.orphans import orphans
 
             return asyncio.run(orphans(settings, url=words.url, remove=words.remove, as_json=words.json))
+        if words.command == "credentials":
+            return asyncio.run(credentials.run(words, settings))
         if words.command == "sessions":
             return asyncio.run(sessions.run(words, settings))
         if words.command == "snapshots":

@@ -252,6 +252,14 @@ def _old_vault_keys(settings: Settings, home: Path) -> tuple[SecretStr, ...]:
     return (*((settings.vault_key_old,) if settings.vault_key_old else ()), *kept)
 
 
+def kept_vault_keys(settings: Settings) -> list[SecretStr]:
+    """Those there are, the present one first. Makes none. Raises SettingsError."""
+    home = settings.data_dir / "secrets"
+    path = home / VAULT_KEY
+    present = settings.vault_key or (SecretStr(read_secret(path)) if path.exists() else None)
+    return [*([present] if present else []), *_old_vault_keys(settings, home)]
+
+
 def replace_vault_key(home: Path) -> None:
     """Make another key in the place of the file's, which stays beside it as the old one until nothing needs it. Cut off
     anywhere, it leaves keys that open everything; run again, it leaves an old key where it is. Raises OSError,

@@ -99,8 +99,8 @@ class ChoiceParameter(Parameter):
 
 
 class UserParameter(Parameter):
-    def __init__(self) -> None:
-        super().__init__("userId", {"type": "string", "maxLength": 256}, "those of this user only")
+    def __init__(self, doc: str = "those of this user only") -> None:
+        super().__init__("userId", {"type": "string", "maxLength": 256}, doc)
 
     def read(self, request: HTTPConnection) -> str | None:
         given = self._given(request)

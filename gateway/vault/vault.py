@@ -4,6 +4,7 @@
 users share, and returns OAuth tokens that are valid for some minutes. Values leave by `find` and `renew` alone.
 """
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -19,11 +20,16 @@ from persistence.user_record import SealedCredential
 log = structlog.get_logger()
 
 PAGE = 100
-WRONG_KEY = (
-    "credentials are sealed with another vault key ({}) and cannot be used; nothing of them was changed. Bring that "
-    "key back: HOLDFAST_VAULT_KEY, HOLDFAST_VAULT_KEY_OLD, or secrets/vault_key of the data directory. "
-    "Or set them again"
-)
+
+
+def wrong_key(alien: Mapping[str, int]) -> str:
+    """What to do about credentials that keys have sealed which are not here: how many, by key."""
+    count, keys = sum(alien.values()), ", ".join(sorted(alien))
+    return (
+        f"{count} credentials are sealed with another vault key ({keys}) and cannot be used; "
+        "nothing of them was changed. Bring that key back: HOLDFAST_VAULT_KEY, HOLDFAST_VAULT_KEY_OLD, or "
+        "secrets/vault_key of the data directory. Or set them again"
+    )
 
 
 class ListedCredential(msgspec.Struct, frozen=True):
@@ -130,9 +136,7 @@ class Vault:
         alien = {
             key: count for key, count in (await self._rows.users.key_ids()).items() if key not in self._rows.keys.ids
         }
-        if not alien:
-            return ""
-        return f"{sum(alien.values())} {WRONG_KEY.format(', '.join(sorted(alien)))}"
+        return wrong_key(alien) if alien else ""
 
     async def reseal(self) -> tuple[int, int]:
         """Seal again, with the present key, the values that an older one has sealed. Continues where it was cut off.

@@ -25,6 +25,7 @@ from gateway.cli.commands.doctor_names import check_names
 from gateway.cli.commands.doctor_objects import check_objects
 from gateway.cli.commands.doctor_snapshots import check_snapshots
 from gateway.cli.commands.doctor_store import Finding, check_store
+from gateway.cli.commands.doctor_vault import check_vault
 from gateway.cli.console.output import say
 from gateway.config.data_dir import RESTORING, holder
 from gateway.config.settings import Settings, SettingsError
@@ -70,6 +71,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("data", _data),
         ("gateway", _gateway),
         ("store", check_store),
+        ("vault", check_vault),
         ("objects", check_objects),
         ("snapshots", check_snapshots),
         ("sandbox", _sandbox),

@@ -29,7 +29,7 @@ MAY_MIGRATE = """SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'
 WILL_NOT_START = "`holdfast serve` does not start until this is fixed"
 GONE = "stop the gateway; it then writes its database to a file .rescued-<time>: put that, or a backup, in its place"
 OTHER_STORE = "unset HOLDFAST_STORE to use the database in HOLDFAST_DATA_DIR, as after `holdfast restore --into`"
-TABLES = ("sessions", "messages", "checkpoints", "dead_letters", "installation")
+TABLES = ("sessions", "messages", "checkpoints", "dead_letters", "installation", "credentials", "user_configs")
 
 
 @dataclass(frozen=True, slots=True)

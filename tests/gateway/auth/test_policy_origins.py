@@ -79,7 +79,7 @@ async def test_cors_answers_allowed_origins_only_and_never_a_star() -> None:
     assert status == 204
     assert headers["access-control-allow-origin"] == "https://app.example.com"
     assert "x-relay-secret" not in headers["access-control-allow-headers"]
-    assert headers["access-control-allow-methods"] == "GET, POST, PATCH, DELETE"
+    assert headers["access-control-allow-methods"] == "GET, POST, PUT, PATCH, DELETE"
     for origin in EVIL:
         status, _, headers = await house.ask("OPTIONS", "/api/sandboxes/s", {**ask, "origin": origin})
         assert status == 403

@@ -130,6 +130,20 @@ def test_the_document_is_in_order() -> None:
     assert DOCUMENT["paths"]["/health"]["get"]["security"] == []
 
 
+async def _credentials(ada: Checked, admin: Checked) -> None:
+    one = "/api/credentials/{provider}"
+    for who in (ada, admin):
+        await who("PUT", one, 200, at={"provider": "openai"}, json={"type": "api", "key": "k"})
+        await who("PUT", one, 400, at={"provider": "openai"}, json={"type": "api"})
+        await who("PUT", one, 404, at={"provider": "nobody"}, json={"type": "api", "key": "k"})
+        await who("GET", "/api/credentials", 200)
+    await ada("GET", "/api/credentials", 403, params={"userId": "eva"})
+    await admin("POST", "/api/credentials/rotate", 200)
+    await ada("DELETE", one, 200, at={"provider": "openai"})
+    await ada("DELETE", one, 404, at={"provider": "openai"})
+    await admin("DELETE", one, 200, at={"provider": "openai"})
+
+
 async def test_what_each_route_answers_is_what_is_written_down(gateway: Gateway, tmp_path: Path) -> None:
     tried: set[tuple[str, str, int]] = set()
     async with (
@@ -152,6 +166,7 @@ async def test_what_each_route_answers_is_what_is_written_down(gateway: Gateway,
             await who("GET", "/api/agents", 200)
         for method in ("GET", "DELETE"):
             await admin(method, "/internal/orphans", 200)
+        await _credentials(ada, admin)
         await _life(ada, nobody)
         await _conversation(ada, service)
         await _dead_letters(service)
