@@ -26,8 +26,6 @@ import asyncio
 import contextlib
 import secrets
 import signal
-import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,7 +41,6 @@ from sandbox.agents.core import (
     HttpServer,
     InterruptProcess,
     Launch,
-    LogReadingCore,
     Note,
     Out,
     Past,
@@ -53,12 +50,13 @@ from sandbox.agents.core import (
     UnknownFrame,
     WakeAfter,
 )
-from sandbox.agents.remarks import agent_event, not_passed_on
 from sandbox.bridge.agent import home
 from sandbox.bridge.agent.deliveries import DeliveryQueue, DueDelivery
+from sandbox.bridge.agent.guarded_core import GuardedCore
 from sandbox.bridge.agent.http_reach import HttpReach
 from sandbox.bridge.agent.lines import LineSplitter
 from sandbox.bridge.agent.long_lines import CuttingSplitter
+from sandbox.bridge.agent.outgoing import OutgoingLines
 from sandbox.bridge.agent.server_socket import AgentSocket, taken_port
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.agent.unknown import UnknownKinds
@@ -70,11 +68,7 @@ from sandbox.protocol.values import AgentExit, Hello, Position
 from sandbox.system.child import Child, Reader, Writer, describe_exit
 from sandbox.system.log import BoundedLog, ErrorLog, log
 
-MAX_INJECTED = 64
-UNREAD_BYTES = 1 << 20
 MAX_LOG_LINE = 64 << 10  # bytes that a core is given
-CORE_FAILED = "what speaks with the agent failed: the agent is started anew"
-MOST_FAILURES = 5  # logged failures of a core, in one process
 
 
 class AgentFailed(Exception):
@@ -386,6 +380,7 @@ class _Process:
         self._agent = agent
         self.child = child
         self.core = core
+        self._guarded = GuardedCore(core, agent.core, all_events=agent.all_events)
         self._folding = core if isinstance(core, FoldingCore) else None
         self.ending = False
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # gone, output read
@@ -393,17 +388,14 @@ class _Process:
         self._log_splitter = LineSplitter(MAX_LOG_LINE)
         self._oversized_told = 0
         self._unknown = UnknownKinds()
-        self._failures = 0
         self._timer: asyncio.TimerHandle | None = None
         self._wakes: dict[str, asyncio.TimerHandle] = {}
-        self._lines: deque[bytes] = deque()  # for the agent, before any delivery
-        self._lines_size = 0
-        self._unheeded = False  # the agent leaves too many of the core's answers unread
+        self._lines = OutgoingLines(PIPE_BUF)
         self._reach = None if server is None else self._reach_by_http(server, password)
         log_file = agent.open_log()
         self.input, self.output = self._pipes(start)
         self._errors = Reader(child.errors, partial(self._on_errors, log_file))
-        self._perform(self._ask("begin", lambda: core.begin(start)))
+        self._perform(self._guarded.ask("begin", lambda: core.begin(start)))
         child.ended.add_done_callback(self._on_ended)
         self.input.write()
 
@@ -431,7 +423,7 @@ class _Process:
         assert isinstance(core, ServerCore), "a core that launches a server takes its answers"
 
         def on_answer(tag: str, status: int, body: bytes) -> None:
-            self._perform(self._ask("answered", lambda: core.answered(tag, status, body)))
+            self._perform(self._guarded.ask("answered", lambda: core.answered(tag, status, body)))
             self.input.write()
 
         return HttpReach(
@@ -453,7 +445,6 @@ class _Process:
                     self._agent.on_change()
                 case ToAgent(line) if not (self.ending or self.input.closed):
                     self._lines.append(line)
-                    self._lines_size += len(line)
                 case Http() if self._reach is not None:
                     self._reach.ask(out)
                 case Note(members):
@@ -468,44 +459,6 @@ class _Process:
                     asyncio.get_running_loop().call_soon(self._end_now, reason)  # the input may be in mid-write
         self.pace_output()
 
-    def _ask(self, what: str, core: Callable[[], Sequence[Out]]) -> Sequence[Out]:
-        """Perform a call of the core. A core that fails is useless from then on: the process ends, and the next has a
-        new core."""
-        try:
-            return core()
-        except Exception as exc:
-            self._core_failed(what, exc)
-            return (EndProcess(CORE_FAILED),)
-
-    def _down(self, line: bytes) -> Sequence[Out]:
-        """A message that breaks the core still gets an answer: it counts as taken."""
-        try:
-            return self.core.down(line)
-        except Exception as exc:
-            self._core_failed("down", exc)
-            return [not_passed_on(line), *([] if self.core.ready else [EndProcess(CORE_FAILED)])]
-
-    def _up(self, lines: Sequence[bytes]) -> Sequence[Out]:
-        """A line that breaks the core is lost, and nothing else."""
-        if not self.core.cuts_lines:
-            return self.core.up(lines)  # the lines pass unchanged
-        outs: list[Out] = []
-        for line in lines:
-            try:
-                said = self.core.up((line,))
-            except Exception as exc:
-                self._core_failed("up", exc)
-                said = (UnknownFrame("breaks the core"),)
-            outs += said
-            if self._agent.all_events:
-                outs += [agent_event(out.kind, line) for out in said if isinstance(out, UnknownFrame)]
-        return outs
-
-    def _core_failed(self, what: str, exc: Exception) -> None:
-        if self._failures < MOST_FAILURES:
-            self._failures += 1
-            log("agent.core_failed", core=self._agent.core, asked=what, trace=traceback.format_exception(exc))
-
     def _wake_in(self, name: str, seconds: float | None) -> None:
         if (timer := self._wakes.pop(name, None)) is not None:
             timer.cancel()
@@ -514,7 +467,7 @@ class _Process:
 
     def _on_wake(self, name: str) -> None:
         del self._wakes[name]
-        self._perform(self._ask("woken", lambda: self.core.woken(name)))
+        self._perform(self._guarded.ask("woken", lambda: self.core.woken(name)))
         self.input.write()
 
     def _count(self, kind: str) -> None:
@@ -530,7 +483,7 @@ class _Process:
             self.stop(0.0, self._agent.limits.stop_term_seconds)
 
     def interrupt(self) -> None:
-        self._perform(self._ask("interrupt", self.core.interrupt))
+        self._perform(self._guarded.ask("interrupt", self.core.interrupt))
         self.input.write()
 
     def pace_output(self) -> None:
@@ -538,7 +491,7 @@ class _Process:
         for source in (self.output, self._reach):
             if source is None:
                 pass
-            elif self._agent.backlog.full or self._unheeded:
+            elif self._agent.backlog.full or self._lines.unheeded:
                 source.pause()
             else:
                 source.resume()
@@ -552,7 +505,7 @@ class _Process:
         while True:
             if self._lines:
                 size = self._agent.due_bytes
-                if not size or self._lines_size + len(self._lines) + size >= PIPE_BUF:
+                if not size or not self._lines.has_room_beside(size):
                     break
                 if not (is_free := is_free or self.input.is_free):
                     break
@@ -563,37 +516,28 @@ class _Process:
             if due.noted is not None:
                 noted = due.noted
             if due.line is not None:
-                self._perform(self._down(due.line))
+                self._perform(self._guarded.down(due.line))
         if noted > taken:
             self._agent.note(noted)
         return self._cut_piece()
 
     def _cut_piece(self) -> bytes:
-        """The first line, with those behind it that the pipe takes in one write or not at all."""
-        lines: list[bytes] = []
-        size = 0
-        while self._lines and (not lines or size + len(lines) + len(self._lines[0]) < PIPE_BUF):
-            lines.append(self._lines.popleft())
-            size += len(lines[-1])
-        self._lines_size -= size
-        if self._unheeded and self._lines_size <= UNREAD_BYTES:
-            self._unheeded = False
+        was_unheeded, piece = self._lines.unheeded, self._lines.cut()
+        if was_unheeded and not self._lines.unheeded:
             self.pace_output()
-        lines.append(b"")
-        return b"\n".join(lines)
+        return piece
 
     def inject(self, line: bytes) -> bool:
         """Return whether there was room for it."""
-        if len(self._lines) >= MAX_INJECTED or self._lines_size >= UNREAD_BYTES:
+        if not self._lines.has_room:
             return False
-        self._perform(self._down(line))
+        self._perform(self._guarded.down(line))
         self.input.write()
         return True
 
     def _forget_lines(self) -> None:
         """Nobody reads them any more."""
-        self._lines.clear()
-        self._lines_size, self._unheeded = 0, False
+        self._lines.forget()
         self.pace_output()
 
     def _on_deaf(self) -> None:
@@ -618,20 +562,18 @@ class _Process:
             log_file.close()
             return
         log_file.write(chunk)
-        core = self.core
-        if isinstance(core, LogReadingCore) and (lines := self._log_splitter.feed(chunk)) and not self.over.done():
-            self._perform(self._ask("logged", lambda: core.logged(lines)))
+        if (lines := self._log_splitter.feed(chunk)) and not self.over.done():
+            self._perform(self._guarded.logged(lines))
             self.input.write()
 
     def _leave_out(self) -> None:
         self._agent.on_problem(f"a line of agent output was longer than {MAX_LINE} bytes and was left out")
 
     def _heard(self, lines: Sequence[bytes]) -> None:
-        before = self._lines_size
-        self._perform(self._up(lines))
+        before = self._lines.size
+        self._perform(self._guarded.up(lines))
         self.input.write()  # the core's answers, and deliveries that it may be ready for now
-        if self._lines_size > max(before, UNREAD_BYTES):
-            self._unheeded = True
+        if self._lines.grown(before):
             self.pace_output()
 
     def stop(self, input_seconds: float, term_seconds: float) -> None:
@@ -665,7 +607,7 @@ class _Process:
     def _finish_if_over(self) -> None:
         read = self.output.done and (self._reach is None or self._reach.done)
         if read and self.child.ended.done() and not self.over.done():
-            self._perform(self._ask("over", self.core.over))
+            self._perform(self._guarded.ask("over", self.core.over))
             for timer in self._wakes.values():
                 timer.cancel()
             self.over.set_result(None)

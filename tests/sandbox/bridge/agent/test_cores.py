@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox.agents.catalogue import CORES
-from sandbox.bridge.agent.agent import UNREAD_BYTES
+from sandbox.bridge.agent.outgoing import UNREAD_BYTES
 from sandbox.client.agent_link import BridgeLink
 from tests.support.bridge import BridgeProcess, Owner, running_bridge
 from tests.support.turn_core import NAME
