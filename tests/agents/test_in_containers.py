@@ -1,7 +1,8 @@
-"""Real agents in a container, in an image with nothing but the libraries that they are linked to."""
+"""Real agents in a container, in an image with nothing but a shell and the libraries that they are linked to."""
 
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,21 @@ from gateway.agents.shelf import AgentShelf
 from sandbox.ports.fleet import AGENTS as INSIDE
 from sandbox.ports.sandbox import Command
 from sandbox.providers.container.kits import Kits
+from tests.agents.agents import AGENTS as UNDER_TEST
+from tests.agents.agents import AgentUnderTest, Model
+from tests.agents.conftest import FORGIVING
+from tests.agents.talk import order, settled, talking
+from tests.agents.test_scenario import converse, expected, remembers, told
 from tests.contract.sandbox import spec
 from tests.sandbox.containers import opened
 from tests.support.engine import DockerEngine, root_of
+from tests.support.gateway import Gateway
+from tests.support.launcher import Launcher
+from tests.support.way_out import PORT, way_out
 
 IMAGE = "holdfast-test/libraries:1"
+WORKSHOP = "holdfast-test/workshop:1"  # with what agents' tools run
+APPLETS = ["sh", "dirname", "readlink", "touch", "cat", "ls", "env", "echo", "mkdir", "rm", "which", "uname"]
 
 
 def linked_to(*programs: Path) -> dict[str, bytes]:
@@ -41,3 +52,50 @@ async def test_it_runs_in_an_image_with_its_libraries(
         done = await fleet.sandbox("s1").exec(version)
         assert done.exit_code == 0, done.stderr
         assert known.version in done.stdout
+
+
+@pytest.fixture
+async def gateway(
+    agents_dir: Path, docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory, kits_directory: Path
+) -> AsyncIterator[Gateway]:
+    shelf = AgentShelf(agents_dir)
+    programs = [(agents_dir / "bin" / known.program).resolve() for known in AGENTS if not known.by_node]
+    bash, busybox = Path(shutil.which("bash") or "").resolve(), Path(shutil.which("busybox") or "").read_bytes()
+    files = {"bin/busybox": busybox, "bin/bash": bash.read_bytes(), **linked_to(shelf.node, bash, *programs)}
+    docker_engine.load(WORKSHOP, root_of(files, APPLETS))
+    place = {"SANDBOX": "docker", "DOCKER": f"unix://{docker_engine.socket}", "DOCKER_IMAGE": WORKSHOP}
+    data = tmp_path_factory.mktemp("contained") / "data"
+    data.mkdir(mode=0o700)
+    (data / "kit").symlink_to(kits_directory)
+    async with Launcher() as launcher:
+        running = Gateway(data, **place, DOCKER_PULL="never", AGENTS_DIR=agents_dir, DEMO="true")
+        running.launcher, running.tampering = launcher, FORGIVING
+        async with running:
+            yield running
+
+
+@pytest.mark.parametrize(
+    "under_test",
+    [each for each in UNDER_TEST if each.name in ("claude-code", "codex", "opencode")],
+    ids=lambda each: each.name,
+)
+async def test_the_same_records_come_of_a_conversation_in_a_container(
+    gateway: Gateway, docker_engine: DockerEngine, model: str, under_test: AgentUnderTest
+) -> None:
+    session_id, where = under_test.session, Model(f"http://127.0.0.1:{PORT}")
+    host, port = model.removeprefix("http://").split(":")
+    async with way_out(docker_engine, host, int(port)):
+        await gateway.create(session_id, agent=under_test.agent, envVars=where.variables)
+        async with talking(gateway, session_id) as talk:
+            await talk.send("start", model=where.name)
+        await converse(gateway, session_id, under_test)
+        await gateway.restart(kill=True)
+        async with talking(gateway, session_id) as talk:
+            await remembers(gateway, session_id, under_test, talk)
+            await order(gateway, session_id, "sleep")
+            shutil.rmtree(gateway.data_dir / "sandboxes" / session_id)
+            await order(gateway, session_id, "resume", envVars=where.variables)
+            await remembers(gateway, session_id, under_test, talk)
+            assert talk.errors == []
+        assert told(await settled(gateway, session_id)) == expected(under_test)
+        await order(gateway, session_id, "sleep")
