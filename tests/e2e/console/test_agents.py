@@ -89,10 +89,10 @@ async def test_that_an_agent_forgot_is_said_where_it_forgot(tab: Console, gatewa
     await gateway.create("forgets", agent=[sys.executable, "-c", WORKER])
     await tab.open("forgets")
     await tab.say("forget")
-    await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has forgotten the conversation")
+    await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has lost its memory of the conversation")
     await expect(tab.page.locator("[data-type=notice]")).to_contain_text("look here <img")
     await tab.page.reload()
-    await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has forgotten the conversation")
+    await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has lost its memory of the conversation")
     await tab.at("agent").click()
     await expect(tab.at("agent-about")).to_contain_text("forgotten an earlier part")
 
@@ -165,7 +165,7 @@ async def test_the_mode_is_chosen_at_create_and_changed_later(tab: Console, gate
     assert await serious(tab) == []
     await tab.picture("create agent")
     await tab.at("create-submit").click()
-    await expect(tab.at("create-error")).to_contain_text("cannot be had here")
+    await expect(tab.at("create-error")).to_contain_text("is not available here")
     await tab.at("create-agent").select_option("none")
     await tab.at("create-submit").click()
     await expect(tab.at("first-words")).to_contain_text("no agent")

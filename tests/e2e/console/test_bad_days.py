@@ -107,7 +107,7 @@ async def test_words_that_cannot_be_taken_stay_where_they_were_written(tab: Cons
         await tab.say(f"{number}" * 900_000)
         await expect(tab.at("composer")).to_have_value("")
     await tab.say("4" * 900_000)
-    await expect(alert).to_contain_text("too much waits")
+    await expect(alert).to_contain_text("too many messages wait")
     assert await tab.at("composer").input_value() == "4" * 900_000
     assert len(await tab.rows()) == 4
 
@@ -118,7 +118,7 @@ async def test_a_browser_that_keeps_nothing_says_so_once_and_sends_all_the_same(
     await tab.page.add_init_script("Object.defineProperty(window, 'indexedDB', { value: undefined })")
     await tab.page.reload()
     await tab.open("forgets")
-    told = tab.page.locator(".toast", has_text="will not survive a reload")
+    told = tab.page.locator(".toast", has_text="a reload loses messages")
     await expect(told).to_have_count(1)
     await told.get_by_role("button", name="Dismiss").click()
     await tab.open("forgets-too")

@@ -223,7 +223,7 @@ function leaveForGood(user: string): void {
 
 onSignedOut(() => {
   if (!me.value) return;
-  announce("Your sign-in is over.");
+  announce("Your sign-in has ended.");
   forgetMe();
 });
 
@@ -315,7 +315,7 @@ export function openSession(first: Sandbox): SessionHandle {
   client.on("error", ({ code }) => {
     if (code !== "outbox_failed" || toldOfMemory) return;
     toldOfMemory = true;
-    toast("This browser keeps nothing for the page: messages that are not sent yet will not survive a reload.", "bad");
+    toast("This browser stores nothing for this page: a reload loses messages that are not sent yet.", "bad");
   });
   client.on("outbox", (next) => {
     outbox.value = next.items;

@@ -44,12 +44,12 @@ export function SignIn({ over, expired }: { over: boolean; expired: boolean }) {
         {over ? (
           <p class="notice tone-warn" role="alert" data-testid="signin-over">
             <AlertIcon />
-            <span>That link is used or too old. Each works once, for 10 minutes.</span>
+            <span>That link was used already, or has expired. Each works once, for 10 minutes.</span>
           </p>
         ) : expired ? (
           <p class="notice tone-info" role="alert" data-testid="signin-expired">
             <AlertIcon />
-            <span>Your sign-in is over. What you wrote is kept: sign in and go on where you were.</span>
+            <span>Your sign-in has ended. Your text is kept: sign in and go on where you were.</span>
           </p>
         ) : null}
         <p>

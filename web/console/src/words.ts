@@ -9,9 +9,9 @@ export const STATUS: Record<Status, { word: string; tone: Tone; moving?: boolean
   starting: { word: "starting", tone: "info", moving: true, meaning: "Its sandbox is being started." },
   running: { word: "running", tone: "good", meaning: "Its sandbox runs." },
   sleeping: { word: "sleeping", tone: "plain", meaning: "Stopped, its files kept. A message wakes it." },
-  paused: { word: "paused", tone: "warn", meaning: "Held until somebody resumes it. Messages wait." },
+  paused: { word: "paused", tone: "warn", meaning: "Paused until somebody resumes it. Messages wait." },
   error: { word: "error", tone: "bad", meaning: "It could not be started." },
-  unrestored: { word: "unrestored", tone: "bad", meaning: "Its files could not be brought back." },
+  unrestored: { word: "unrestored", tone: "bad", meaning: "Its files could not be restored." },
   needs_env: { word: "needs variables", tone: "warn", meaning: "The gateway was restarted and no longer has its secret variables." },
   archived: { word: "archived", tone: "plain", meaning: "Ended. The conversation is kept, its files are not." },
 };
@@ -21,7 +21,7 @@ export const SYNC: Record<SyncState, { word: string; tone: Tone; moving?: boolea
   pending: { word: "pending", tone: "info", meaning: "Files changed; they are kept in a moment." },
   syncing: { word: "syncing", tone: "info", moving: true, meaning: "Reading and uploading what changed." },
   flushing: { word: "flushing", tone: "info", moving: true, meaning: "Writing the new generation down." },
-  failed: { word: "failed", tone: "bad", meaning: "The last try to keep the files failed; it is tried again." },
+  failed: { word: "failed", tone: "bad", meaning: "The last try to keep the files failed; the gateway tries again." },
   unrestored: { word: "unrestored", tone: "bad", meaning: "Nothing is kept until the files are back." },
 };
 
@@ -29,7 +29,7 @@ export const nameOf = (sandbox: Sandbox): string => sandbox.title || sandbox.id;
 
 /** What keeps a sandbox's programs from everything else. */
 export const LEVEL: Record<string, string> = {
-  trusted: "Plain programs of the gateway's user: nothing keeps them from what that user may do.",
+  trusted: "Plain programs of the gateway's user. They may do whatever that user may.",
   contained: "A box on the gateway's host: files, processes and system calls of its own.",
   container: "A container: its files are those of an image, it has no privileges and no way out.",
   isolated: "A container with a kernel of its own.",
@@ -80,7 +80,7 @@ export const MODE: Record<Mode, { word: string; meaning: string }> = {
   plan: { word: "Plan only", meaning: "It looks and plans, and changes nothing" },
   ask: { word: "Ask first", meaning: "It asks before it changes or runs something" },
   edits: { word: "Edit freely", meaning: "It edits files, and asks before it runs something" },
-  all: { word: "Do everything", meaning: "It asks for nothing. What keeps it is its sandbox" },
+  all: { word: "Do everything", meaning: "It never asks. Only its sandbox limits it" },
 };
 
 /** As a session's description has it: a name, a command, a server, or nothing. */

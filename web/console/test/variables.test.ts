@@ -7,7 +7,7 @@ test("rows become variables; empty ones do not count", () => {
 });
 
 test("what is wrong is said, and a value never", () => {
-  assert.match(String(readRows([{ name: "2A", value: "secret" }])), /no name for a variable/);
+  assert.match(String(readRows([{ name: "2A", value: "secret" }])), /is not a variable name/);
   assert.match(String(readRows([{ name: "", value: "secret" }])), /has no name/);
   assert.match(String(readRows([{ name: "A", value: "1" }, { name: "A", value: "2" }])), /twice/);
   for (const rows of [[{ name: "2A", value: "secret" }], [{ name: "", value: "secret" }]]) assert.doesNotMatch(String(readRows(rows)), /secret/);

@@ -81,7 +81,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     send(maySteer && (event.ctrlKey || event.metaKey));
   };
   const stop = (): void => {
-    if (!session.client.abort()) toast("There is no connection to say it on. Try again in a moment.", "warn");
+    if (!session.client.abort()) toast("Not connected. Try again in a moment.", "warn");
   };
   return (
     <form
@@ -111,9 +111,9 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
           <Button icon={<StopIcon />} aria-label="Stop the answer" data-testid="stop" class="composer-button" onClick={stop} />
         ) : null}
         {maySteer ? (
-          <Button icon={<SteerIcon />} aria-label="Say it to the running answer" aria-disabled={empty || tooLong} data-testid="steer" class="composer-button" onClick={() => send(true)} />
+          <Button icon={<SteerIcon />} aria-label="Send it into the running answer" aria-disabled={empty || tooLong} data-testid="steer" class="composer-button" onClick={() => send(true)} />
         ) : null}
-        <Button kind="primary" type="submit" icon={<SendIcon />} aria-label={running ? "Send, to wait for its turn" : "Send"} aria-disabled={empty || tooLong || archived} data-testid="send" class="composer-button" />
+        <Button kind="primary" type="submit" icon={<SendIcon />} aria-label={running ? "Send; it waits for its turn" : "Send"} aria-disabled={empty || tooLong || archived} data-testid="send" class="composer-button" />
       </div>
       <p class="composer-help" id="composer-help" data-testid="composer-help">
         {tooLong ? (
@@ -130,7 +130,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
 
 function whyNotTaken(error: unknown): string {
   const code = error instanceof HoldfastError ? error.code : "";
-  if (code === "outbox_full") return "Not sent: too much waits here already. Send it when some of that has gone out.";
+  if (code === "outbox_full") return "Not sent: too many messages wait here. Send it again when some of them are gone.";
   if (code === "too_long") return "Not sent: too long for one message.";
   return `Not sent: ${error instanceof Error ? error.message : String(error)}.`;
 }
@@ -142,6 +142,6 @@ function Hint({ session, running, steers }: { session: SessionHandle; running: b
   if (session.sandbox.value.status === "archived") return <>Archived: revive it to go on.</>;
   if (session.sandbox.value.status === "sleeping") return <>Sleeping: a message wakes it.</>;
   if (steers) return <span class="keys">Enter: after this answer. Ctrl+Enter: into this answer</span>;
-  if (running) return <span class="keys">The agent works. What you send is answered after this</span>;
+  if (running) return <span class="keys">The agent is working. It answers your message after this one</span>;
   return <span class="keys">Enter sends, Shift+Enter begins a new line</span>;
 }

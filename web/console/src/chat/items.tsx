@@ -61,8 +61,8 @@ const Unshown = ({ item }: { item: Item }) => (
 const STAGES: Record<string, { icon: ComponentChildren; word: string; meaning: string }> = {
   queued: { icon: <ClockIcon size={13} />, word: "waiting", meaning: "Waits here until there is a connection" },
   sent: { icon: <SendIcon size={13} />, word: "sent", meaning: "On its way to the gateway" },
-  accepted: { icon: <CheckIcon size={13} />, word: "accepted", meaning: "Safe on the gateway's disk; the store follows" },
-  stored: { icon: <CheckIcon size={13} />, word: "stored", meaning: "Stored: it cannot get lost any more" },
+  accepted: { icon: <CheckIcon size={13} />, word: "accepted", meaning: "On the gateway's disk; the store gets it next" },
+  stored: { icon: <CheckIcon size={13} />, word: "stored", meaning: "Stored: it cannot get lost" },
   delivered: { icon: <DoubleCheckIcon size={14} />, word: "delivered", meaning: "The agent has it" },
 };
 
@@ -78,7 +78,7 @@ function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) 
       <Bubble item={item} />
       <div class="below">
         {item.createdAt ? <At at={item.createdAt} /> : null}
-        {item.metadata.steer === true ? <span title="Said to the answer that was under way">steers</span> : null}
+        {item.metadata.steer === true ? <span title="Sent into the running answer">steers</span> : null}
         {failed ? (
           <Failed item={item} session={session} />
         ) : (
@@ -188,9 +188,9 @@ function Answer({ item }: { item: AnswerItem }) {
 }
 
 const MARKERS = new Map([
-  ["duplicate", "A message that had come before stands here once more; it was not run again."],
-  ["rejected", "A record the store did not take was here."],
-  ["agent_status", "The agent has forgotten the conversation before this: it begins anew."],
+  ["duplicate", "A repeated message. It did not run again."],
+  ["rejected", "The store refused a record here."],
+  ["agent_status", "The agent has lost its memory of the conversation above."],
 ]);
 
 function exitWords({ code, signal }: Json, reason: string): string {

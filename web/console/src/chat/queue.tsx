@@ -55,7 +55,7 @@ function Expiry({ session, waiting }: { session: SessionHandle; waiting: readonl
     return () => void (over = true);
   }, [held, seqs.join(), looks.value]);
   const extend = async (): Promise<void> => {
-    await attempt(() => Promise.all(seqs.map((seq) => api.extend(session.id, seq, LONGER))), "Not all of them wait longer");
+    await attempt(() => Promise.all(seqs.map((seq) => api.extend(session.id, seq, LONGER))), "Some of them do not wait longer");
     looks.value++;
   };
   if (!first.value) return null;

@@ -38,7 +38,7 @@ function stateBadge(item: RequestItem, answered: [string, Tone]): ComponentChild
   return isOpen(item) ? <Badge tone="warn" dot moving>waits for you</Badge> : <Badge tone={answered[1]}>{answered[0]}</Badge>;
 }
 
-const OVER = <p class="card-over">Nobody answered while the agent that asked was there. It is no longer needed.</p>;
+const OVER = <p class="card-over">The agent ended before anybody answered. No answer is needed any more.</p>;
 
 export function PermissionCard({ item, session }: CardProps) {
   const tool = typeof item.content.toolName === "string" ? item.content.toolName : "a tool";
@@ -57,7 +57,7 @@ export function PermissionCard({ item, session }: CardProps) {
             Allow
           </Button>
           {mayBeAlways ? (
-            <Button data-testid="permission-always" title="The agent asks no more for this kind of thing" onClick={() => answer(true, { always: true })}>
+            <Button data-testid="permission-always" title="The agent will not ask again for actions of this kind" onClick={() => answer(true, { always: true })}>
               Always allow
             </Button>
           ) : null}

@@ -90,13 +90,13 @@ export function whyNot(status: string, reason: string | undefined): string {
 const WHY: Record<string, string> = {
   invalid: "the gateway cannot read it",
   too_long: "it is too long",
-  outbox_full: "too much waits here already",
+  outbox_full: "too many messages wait here",
   buffer_full: "too many messages wait for the agent",
   busy: "the gateway is busy",
-  storage_unavailable: "the store is away",
+  storage_unavailable: "the store does not answer",
   storage_full: "the store is full",
   rejected: "the store refuses it",
   archived: "the session is archived",
-  read_only: "you may only look",
+  read_only: "you can only view this session",
   owner_moved: "the session moved to another gateway",
 };

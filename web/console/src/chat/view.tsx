@@ -136,7 +136,7 @@ function FirstWords({ session, onPick }: { session: SessionHandle; onPick: (text
     return (
       <div class="first-words" data-testid="first-words">
         <h2>This session has no agent.</h2>
-        <p>Its terminals and files are beside this. Messages are kept, and nobody answers them.</p>
+        <p>Its terminals and files are beside this. Messages are stored, but nobody answers them.</p>
       </div>
     );
   return (

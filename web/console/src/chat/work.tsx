@@ -25,7 +25,7 @@ export function Thinking({ item }: { item: AnswerItem }) {
   if (!thinking) return null;
   const now = item.streaming && !item.text && !item.blocks.length;
   return (
-    <Fold testid="thinking" class={`thinking${now ? " now" : ""}`} summary={now ? "Thinking" : "What it thought"}>
+    <Fold testid="thinking" class={`thinking${now ? " now" : ""}`} summary={now ? "Thinking" : "Its thinking"}>
       {() => <p class="thoughts">{thinking}</p>}
     </Fold>
   );

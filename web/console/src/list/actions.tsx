@@ -153,7 +153,7 @@ function EmptyDialog({ sandbox, onClose }: About) {
   const busy = useSignal(false);
   const begin = async (): Promise<void> => {
     busy.value = true;
-    const now = await attempt(() => api.resume(sandbox.id, { empty: true }), "It was not begun anew");
+    const now = await attempt(() => api.resume(sandbox.id, { empty: true }), "The session did not begin empty");
     busy.value = false;
     if (!now) return;
     learn(now);
@@ -177,7 +177,7 @@ function EmptyDialog({ sandbox, onClose }: About) {
       }
     >
       <p>
-        The files of <strong>{nameOf(sandbox)}</strong> could not be brought back{sandbox.reason ? `: ${sandbox.reason}` : "."}
+        The files of <strong>{nameOf(sandbox)}</strong> could not be restored{sandbox.reason ? `: ${sandbox.reason}` : "."}
       </p>
       <p class="notice tone-warn">
         <AlertIcon />
@@ -221,7 +221,7 @@ function VariablesDialog({ sandbox, onClose }: About) {
       }
     >
       <p>
-        <strong>{nameOf(sandbox)}</strong> was started with secret variables. They are never written down, so after a restart of the gateway somebody has to give them again. With none it goes on without any.
+        <strong>{nameOf(sandbox)}</strong> was started with secret variables. They are never stored, so after a restart of the gateway somebody must enter them again. Without any, the session goes on without them.
       </p>
       <EnvRows rows={rows.value} onChange={(next) => (rows.value = next)} />
       {error.value ? (

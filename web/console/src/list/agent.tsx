@@ -14,7 +14,7 @@ interface AgentChoiceProps {
 /** Why the chosen agent cannot be had; undefined: it can. */
 export function whyNoAgent(chosen: string): string | undefined {
   const one = agents.value?.agents.find(({ name }) => name === chosen);
-  return one && !one.available ? (one.reason ?? "It cannot be had here.") : undefined;
+  return one && !one.available ? (one.reason ?? "It is not available here.") : undefined;
 }
 
 export function AgentChoice({ chosen, mode, network }: AgentChoiceProps) {
@@ -41,9 +41,9 @@ export function AgentChoice({ chosen, mode, network }: AgentChoiceProps) {
       </label>
       {name === "none" || name === "demo" ? null : (
         <label class="labelled">
-          <span>What it may do by itself</span>
+          <span>What it may do without asking</span>
           <select class="field" value={mode} data-testid="create-mode" onChange={(event) => (mode.value = event.currentTarget.value as Mode | "")}>
-            <option value="">What the agent is set to</option>
+            <option value="">The agent's own default</option>
             {(Object.keys(MODE) as Mode[]).map((each) => (
               <option key={each} value={each}>
                 {MODE[each].word}. {MODE[each].meaning}

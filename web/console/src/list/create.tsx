@@ -67,7 +67,7 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
     const named = id.value.trim();
     if (named && !ID.test(named)) error.value = "An id is letters, digits, - and _, and begins with a letter or digit.";
     else if (typeof env === "string") error.value = env;
-    else if (agent.value && whyNoAgent(agent.value)) error.value = "This agent cannot be had here. See what to type beside it, or choose another.";
+    else if (agent.value && whyNoAgent(agent.value)) error.value = "This agent is not available here. The line beside it says what to type; or choose another.";
     else {
       busy.value = true;
       error.value = undefined;
@@ -85,7 +85,7 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
         onClose();
       } catch (cause) {
         if (!(cause instanceof ApiError)) throw cause;
-        error.value = cause.status === 409 && cause.code === "taken" ? "This id is somebody else's. Choose another." : cause.message;
+        error.value = cause.status === 409 && cause.code === "taken" ? "This id is taken. Choose another." : cause.message;
       } finally {
         busy.value = false;
       }

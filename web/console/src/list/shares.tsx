@@ -37,7 +37,7 @@ export function SharesDialog({ sandbox, onClose }: { sandbox: Sandbox; onClose: 
   };
   const copy = async (token: string): Promise<void> => {
     const done = await navigator.clipboard?.writeText(token).then(() => true, () => false);
-    toast(done ? "Copied." : "The browser did not let it be copied.", done ? "good" : "bad");
+    toast(done ? "Copied." : "The browser did not allow copying.", done ? "good" : "bad");
   };
   return (
     <Dialog
@@ -47,11 +47,11 @@ export function SharesDialog({ sandbox, onClose }: { sandbox: Sandbox; onClose: 
       onSubmit={() => void share()}
       actions={
         <Button kind="primary" type="submit" busy={busy.value} icon={<PlusIcon />} data-testid="share-submit">
-          Make a share
+          Create a share
         </Button>
       }
     >
-      <p class="help">A share is a token for looking at this session, its terminals and its conversation. It changes nothing, and can be taken back.</p>
+      <p class="help">A share is a token for looking at this session, its terminals and its conversation. It can change nothing, and you can revoke it.</p>
       {made.value ? (
         <div class="labelled" data-testid="share-made" data-number={made.value.number}>
           <label for="share-token">Share {made.value.number}: copy its token now, it is not shown again</label>
@@ -62,7 +62,7 @@ export function SharesDialog({ sandbox, onClose }: { sandbox: Sandbox; onClose: 
         </div>
       ) : null}
       {shares.value?.length ? (
-        <ul class="share-list" aria-label="Shares that are out">
+        <ul class="share-list" aria-label="Active shares">
           {shares.value.map((one) => (
             <li key={one.number} data-testid="share" data-number={one.number}>
               <span>
@@ -78,7 +78,7 @@ export function SharesDialog({ sandbox, onClose }: { sandbox: Sandbox; onClose: 
           ))}
         </ul>
       ) : shares.value ? (
-        <p data-testid="share-none">Nobody else may look at this session.</p>
+        <p data-testid="share-none">Nobody else can view this session.</p>
       ) : null}
       <label class="labelled">
         <span>For <em>optional, to tell it from others</em></span>

@@ -11,10 +11,10 @@ const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
 export function readRows(rows: readonly EnvRow[]): Record<string, string> | string {
   const used = rows.filter(({ name, value }) => name !== "" || value !== "");
   const bad = used.find(({ name }) => !NAME.test(name));
-  if (bad) return bad.name ? `"${bad.name}" is no name for a variable: letters, digits and underscores, not beginning with a digit.` : "A value has no name.";
+  if (bad) return bad.name ? `"${bad.name}" is not a variable name: use letters, digits and underscores, and no digit at the beginning.` : "A value has no name.";
   const names = used.map(({ name }) => name);
   const twice = names.find((name, at) => names.indexOf(name) !== at);
-  return twice ? `${twice} is there twice.` : Object.fromEntries(used.map(({ name, value }) => [name, value]));
+  return twice ? `${twice} appears twice.` : Object.fromEntries(used.map(({ name, value }) => [name, value]));
 }
 
 /** Lines like NAME=value, pasted into a name, become rows of their own. */

@@ -44,7 +44,7 @@ export function SessionList({ onChosen }: { onChosen: () => void }) {
         ))}
       </ul>
       {known && inOrder.value.length === 0 ? <p class="sessions-empty">No sessions yet.</p> : null}
-      {known && inOrder.value.length > 0 && shown.length === 0 ? <p class="sessions-empty">Nothing like “{filter}”.</p> : null}
+      {known && inOrder.value.length > 0 && shown.length === 0 ? <p class="sessions-empty">No session matches “{filter}”.</p> : null}
       {known ? null : <Placeholders />}
       <LimitNotes />
       <ListState />
@@ -69,7 +69,7 @@ function ListState() {
   if (phase === "online" || (phase === "connecting" && connection.value.attempt === 0)) return null;
   return (
     <p class="list-state" role="status" data-testid="list-state">
-      <span>{phase === "offline" ? "Offline: the list is as it was" : "Not live: looking for the gateway"}</span>
+      <span>{phase === "offline" ? "Offline: the list may be out of date" : "Reconnecting: the list may be out of date"}</span>
       {phase === "waiting" ? (
         <Button small kind="quiet" onClick={tryNow}>
           now

@@ -59,7 +59,7 @@ export function FilesPane({ session, shown }: PaneProps) {
       set(key, { is: "refused", words: reasonIn(error) });
     }
   };
-  /** Look again at everything that is open. */
+  /** Refresh at everything that is open. */
   const refresh = (anew = false): void => {
     round.current += 1;
     if (anew) {
@@ -158,7 +158,7 @@ export function FilesPane({ session, shown }: PaneProps) {
           </select>
         </label>
         <label class="pane-choice">
-          <span class="sr-only">As of when</span>
+          <span class="sr-only">Version</span>
           <select
             data-testid="files-source"
             value={String(source.value)}
@@ -185,7 +185,7 @@ export function FilesPane({ session, shown }: PaneProps) {
           {answered.value ? (answered.value.source === "live" ? "live" : `generation ${answered.value.generation}`) : ""}
         </span>
         <span class="pane-spring" />
-        <Button kind="quiet" small icon={<RetryIcon />} aria-label="Look again" data-testid="files-refresh" onClick={() => refresh()} />
+        <Button kind="quiet" small icon={<RetryIcon />} aria-label="Refresh" data-testid="files-refresh" onClick={() => refresh()} />
       </div>
       <div class="files-body">
         <div class="files-tree">
@@ -221,11 +221,11 @@ function Refused({ refusal, onRetry, onKept, onWake }: { refusal: { code: string
   }
   if (refusal.code === "not_running") {
     return (
-      <Empty icon={<FolderIcon size={22} />} title="Its sandbox does not run" data-testid="files-not-running">
-        <p>So there is nothing to see as it is now. What was kept is here.</p>
+      <Empty icon={<FolderIcon size={22} />} title="Its sandbox is not running" data-testid="files-not-running">
+        <p>So its live files cannot be shown. The newest kept version can.</p>
         <span class="pane-empty-acts">
           <Button small kind="primary" onClick={onKept}>
-            Show what is kept
+            Show the newest kept version
           </Button>
           <Button small onClick={onWake}>
             Wake it
@@ -275,7 +275,7 @@ function TreeRow({ row, stop, chosen, onPress, onFocus }: { row: Row; stop: bool
           </span>
         ) : null}
         {entry?.type === "symlink" ? <span class="tree-target"> → <bdi>{visible(entry.target ?? "")}</bdi></span> : null}
-        {entry?.unsettled ? <span class="tree-odd" title="It kept changing while it was read"> unsettled</span> : null}
+        {entry?.unsettled ? <span class="tree-odd" title="It changed while it was read"> unsettled</span> : null}
       </span>
       {entry?.type === "file" ? <span class="tree-size">{size(entry.size)}</span> : null}
     </li>

@@ -74,7 +74,7 @@ export function LogsPane({ session, shown }: PaneProps) {
   };
   const copy = async (): Promise<void> => {
     const done = await navigator.clipboard?.writeText(kept.value.map((line) => line.text).join("\n")).then(() => true, () => false);
-    toast(done ? `${count(kept.value.length, "line")} copied.` : "The browser did not let it be copied.", done ? "good" : "bad");
+    toast(done ? `${count(kept.value.length, "line")} copied.` : "The browser did not allow copying.", done ? "good" : "bad");
   };
 
   return (
@@ -108,7 +108,7 @@ export function LogsPane({ session, shown }: PaneProps) {
         <Empty icon={<SearchIcon size={22} />} title="No line has these words" data-testid="logs-empty" />
       ) : (
         <Empty icon={<LogsIcon size={22} />} title="Nothing was logged yet" data-testid="logs-empty">
-          What the agent writes to stderr, and what the bridge has to say, shows up here.
+          The agent's stderr and the bridge's messages appear here.
         </Empty>
       )}
     </div>

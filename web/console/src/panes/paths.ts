@@ -17,7 +17,7 @@ export function encoded(entry: Named): string {
 
 /** Why the gateway would refuse to read something of that name, or null. It can be listed and exported all the same. */
 export function unreadable(entry: Named): string | null {
-  return entry.name.includes("\\") ? "Its name has a backslash in it, so it can only be had with the whole snapshot." : null;
+  return entry.name.includes("\\") ? "Its name contains a backslash. Download the whole snapshot to get it." : null;
 }
 
 export interface Place {

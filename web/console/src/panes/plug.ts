@@ -113,7 +113,7 @@ const DOING: Record<Plug, string> = {
   cut: "Every socket of this session is cut, without a word",
   "kill-agent": "The agent is killed (SIGKILL)",
   "kill-bridge": "The bridge is killed (SIGKILL)",
-  "pause-store": `The store takes nothing for ${PAUSE_SECONDS} s`,
+  "pause-store": `The store accepts no writes for ${PAUSE_SECONDS} s`,
 };
 
 const settled = (run: Run): boolean => run.stored + run.refused >= run.sent;

@@ -19,17 +19,17 @@ const PLUGS: Record<Plug, { title: string; hint: string; about: string }> = {
   "kill-agent": {
     title: "Kill the agent",
     hint: "SIGKILL, in the middle of whatever it does",
-    about: "The agent's process is killed. What it had not finished is marked as interrupted, what waits goes to the next process.",
+    about: "The agent's process is killed. Its unfinished answer is marked as interrupted; waiting messages go to the next process.",
   },
   "kill-bridge": {
     title: "Kill the bridge",
-    hint: "The sandbox's end of the line, with all in it",
+    hint: "The sandbox's end of the connection, with its terminals",
     about: "The program that connects the sandbox is killed, and the terminals' programs with it. The sandbox is started anew, the conversation and the files stay.",
   },
   "pause-store": {
     title: "Pause the store",
     hint: `For ${PAUSE_SECONDS} seconds`,
-    about: `What this session would store waits ${PAUSE_SECONDS} seconds. Messages stay on their way so long, and none is called stored before it is.`,
+    about: `This session's writes wait ${PAUSE_SECONDS} seconds. Its messages stay on their way for that time, and none is shown as stored before it is.`,
   },
 };
 
@@ -70,7 +70,7 @@ export function Plugs({ session }: { session: SessionHandle }) {
           <p>{PLUGS[asked.value].about}</p>
           <label class="demo-choice">
             <input type="checkbox" checked={withMessages.value} data-testid="demo-messages" onChange={(event) => (withMessages.value = event.currentTarget.checked)} />
-            <span>Send three messages into it, and count what becomes of them</span>
+            <span>Send three messages meanwhile, and count what happens to them</span>
           </label>
         </Dialog>
       ) : null}
@@ -98,7 +98,7 @@ function Strip({ run: { value: run }, onClose }: { run: Signal<Run>; onClose: ()
   }, [run.over]);
   const last = run.steps.at(-1)?.at ?? 0;
   return (
-    <section ref={element} popover="manual" class="demo-strip" aria-label="What became of it" data-testid="demo-strip" data-over={run.over} data-plug={run.plug}>
+    <section ref={element} popover="manual" class="demo-strip" aria-label="The result" data-testid="demo-strip" data-over={run.over} data-plug={run.plug}>
       <header class="demo-head">
         <PlugIcon />
         <strong>{PLUGS[run.plug].title}</strong>

@@ -63,7 +63,7 @@ export function Preview({ session, opened, onClose, onDirectory }: { session: st
 
   const copy = async (text: string): Promise<void> => {
     const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
-    toast(done ? "Copied." : "The browser did not let it be copied.", done ? "good" : "bad");
+    toast(done ? "Copied." : "The browser did not allow copying.", done ? "good" : "bad");
   };
   const { value } = seen;
   const whole = "whole" in value ? value.whole : entry.size;

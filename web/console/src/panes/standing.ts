@@ -22,7 +22,7 @@ const STATUS: Record<string, Said> = {
   sleeping: { tone: "info", words: "Sleeping: type to wake it.", act: "wake" },
   paused: { tone: "warn", words: "Paused: it goes on when somebody resumes the session." },
   error: { tone: "bad", words: "Its sandbox could not be started: type to try again.", act: "wake" },
-  unrestored: { tone: "bad", words: "Its files could not be brought back: type to try again.", act: "wake" },
+  unrestored: { tone: "bad", words: "Its files could not be restored: type to try again.", act: "wake" },
   needs_env: { tone: "warn", words: "It needs its variables again: resume the session with them." },
   archived: { tone: "warn", words: "Archived: there is no sandbox any more." },
 };
@@ -66,7 +66,7 @@ function ended({ code, reason }: Standing): Said {
 }
 
 function inWords({ code, error }: { code: string; error: string }): string {
-  if (code === "input_full") return "Too much waits to be read: what you typed last was dropped.";
+  if (code === "input_full") return "The program does not read its input: your last input was dropped.";
   if (code === "unknown_terminal") return "Nobody has opened this terminal yet; it is shown when somebody does.";
   return error.endsWith(".") ? error : `${error}.`;
 }

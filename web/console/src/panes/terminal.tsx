@@ -211,7 +211,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
     const text = offer.value ?? "";
     offer.value = null;
     const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
-    toast(done ? "Copied." : "The browser did not let it be copied.", done ? "good" : "bad");
+    toast(done ? "Copied." : "The browser did not allow copying.", done ? "good" : "bad");
     screen.current?.focus();
   };
 
@@ -297,7 +297,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
           ) : link.value ? (
             <span class="terminal-link">{link.value}</span>
           ) : looking.value ? (
-            "Only looking: nothing that is typed here is sent."
+            "View only: your input is not sent."
           ) : null}
         </span>
         {said?.act ? (

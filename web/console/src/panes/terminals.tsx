@@ -102,11 +102,11 @@ export function TerminalsPane({ session, shown }: PaneProps) {
   const copy = async (): Promise<void> => {
     if (!selects.value) toast("Select something in the terminal first.");
     else if (await current()?.copy()) toast("Copied.", "good");
-    else toast("The browser did not let it be copied.", "bad");
+    else toast("The browser did not allow copying.", "bad");
   };
   const paste = async (): Promise<void> => {
     const text = await navigator.clipboard?.readText().catch(() => null);
-    if (text === null || text === undefined) toast("The browser keeps its clipboard to itself: press Ctrl+Shift+V in the terminal.", "warn");
+    if (text === null || text === undefined) toast("The browser does not share its clipboard: press Ctrl+Shift+V in the terminal.", "warn");
     else current()?.paste(text);
   };
 
@@ -138,7 +138,7 @@ export function TerminalsPane({ session, shown }: PaneProps) {
               { label: "Smaller text", hint: "Ctrl+Shift+Minus", onSelect: () => font(-1) },
               "line",
               { label: "Read aloud", hint: "For screen readers: the text of the screen, as it comes", checked: spoken.value, onSelect: () => (spoken.value = !spoken.value), "data-testid": "terminal-spoken" },
-              { label: "Only look", hint: "Nothing that is typed here is sent", checked: looking.value, onSelect: () => (looking.value = !looking.value), "data-testid": "terminal-look" },
+              { label: "View only", hint: "Your input is not sent", checked: looking.value, onSelect: () => (looking.value = !looking.value), "data-testid": "terminal-look" },
             ]}
           />
         </div>
@@ -190,7 +190,7 @@ export function TerminalsPane({ session, shown }: PaneProps) {
             </>
           }
         >
-          <p>Its program is still running. Closing hangs up on it, for everybody who looks at this terminal.</p>
+          <p>Its program is still running. Closing ends it for everybody in this terminal.</p>
         </Dialog>
       ) : null}
     </div>

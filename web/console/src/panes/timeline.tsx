@@ -20,7 +20,7 @@ const STATIONS: [SyncState, string][] = [
   ["pending", "Something changed; waiting for more"],
   ["syncing", "Reading and sending what changed"],
   ["flushing", "Writing the new generation down"],
-  ["failed", "Given up for now; tried again later"],
+  ["failed", "Failed; the gateway tries again later"],
 ];
 const RESTS: SyncState[] = ["idle", "failed", "unrestored"];
 const DWELL_MS = 380; // a station is lit at least so long: most are passed in a few milliseconds
@@ -245,7 +245,7 @@ function Verdict({ round }: { round: Round }) {
 
 function inWords(state: SyncState, dirty: boolean, lastSuccess: string | null): string {
   if (state === "unrestored") return "Nothing is kept until its files are back.";
-  if (state === "failed") return "The last try failed. It is tried again.";
+  if (state === "failed") return "The last try failed. The gateway tries again.";
   if (state !== "idle") return STATIONS.find(([each]) => each === state)?.[1].concat(".") ?? "";
   if (!lastSuccess) return dirty ? "Nothing is kept yet." : "Nothing to keep yet.";
   return dirty ? `Kept at ${clock(lastSuccess)}; something changed since.` : `Everything is kept, as of ${clock(lastSuccess)}.`;

@@ -43,7 +43,7 @@ export function Banner({ session }: { session: SessionHandle }) {
       );
     case "unrestored":
       return (
-        <Bar tone="bad" text={`Its files could not be brought back.${because} They are not lost: nothing is overwritten meanwhile.`}>
+        <Bar tone="bad" text={`Its files could not be restored.${because} They are not lost: nothing is overwritten meanwhile.`}>
           <Button small icon={<RetryIcon size={14} />} data-testid="banner-resume" onClick={() => void resume(sandbox)}>
             Try again
           </Button>

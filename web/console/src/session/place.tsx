@@ -53,16 +53,16 @@ export function PlaceDialog({ sandbox: first, onClose }: { sandbox: Sandbox; onC
         ) : null}
         <Fact name="Start">{sandbox.incarnation === 0 ? "not started yet" : `number ${sandbox.incarnation}`}</Fact>
       </dl>
-      <p class="help">{LEVEL[sandbox.level] ?? "Nothing is known of where it runs: its provider is not here."}</p>
+      <p class="help">{LEVEL[sandbox.level] ?? "This gateway does not have its provider, so nothing is known about it."}</p>
       <section aria-label="What it uses" class="uses" data-testid="place-uses" aria-busy={!now && !failed.value}>
         {rows.map((row) => (
           <UseRow key={row.what} use={row} />
         ))}
-        {now && !rows.length ? <p class="help">{sandbox.status === "running" ? "Nobody counts what it uses here." : "It does not run now, so it uses nothing."}</p> : null}
+        {now && !rows.length ? <p class="help">{sandbox.status === "running" ? "This provider does not measure usage." : "It is not running, so it uses nothing."}</p> : null}
       </section>
       {failed.value ? (
         <p class="help bad" role="status">
-          What it uses cannot be looked up right now. It is tried again.
+          Its usage cannot be read right now. The page tries again.
         </p>
       ) : null}
     </Dialog>

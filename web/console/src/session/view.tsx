@@ -127,7 +127,7 @@ function Head({ session, menuButton, onReopen }: SessionViewProps) {
         </div>
       </div>
       <ConnectionState session={session} onReopen={onReopen} />
-      <span class="viewers" title="Connections that look at this session: chats and terminals, of everybody" data-testid="viewers">
+      <span class="viewers" title="Connections to this session: chats and terminals of all viewers" data-testid="viewers">
         <PeopleIcon size={14} />
         {sandbox.viewers}
         <span class="sr-only"> {sandbox.viewers === 1 ? "viewer" : "viewers"}</span>
