@@ -1,12 +1,12 @@
 /**
- * How a page shows who it is, and asks over HTTP.
+ * How a page proves who it is, and asks over HTTP.
  *
- * With `getToken`: a JWT, fresh for every connection, kept for the questions over HTTP in between. Without it: the cookie
- * that the browser adds by itself. A socket gets the JWT as a sub-protocol, or a one-time ticket where there is no JWT or
- * the page prefers that: a ticket in a URL is worth nothing a moment later.
+ * With `getToken`: a JWT, fresh for every connection, and reused for HTTP requests in between. Without it: the cookie
+ * that the browser adds by itself. A socket gets the JWT as a sub-protocol. If there is no JWT, or the page prefers it,
+ * the socket gets a one-time ticket: a ticket in a URL is worthless a moment later.
  *
- * `ask` throws HoldfastError and nothing else: `status` is the HTTP status, 0 where there was no answer. A token that is
- * refused is asked for again, once.
+ * `ask` throws HoldfastError and nothing else: `status` is the HTTP status, 0 without an answer. After a refused token
+ * it asks for another one, once.
  */
 import { HoldfastError } from "./events.ts";
 import { isObject, words } from "./frames.ts";
@@ -36,7 +36,7 @@ export class Access {
     this.tickets = options.tickets ?? !options.getToken;
   }
 
-  /** A token; undefined where the cookie is all there is. */
+  /** A token; undefined if there is only the cookie. */
   async token(why: Why): Promise<string | undefined> {
     if (!this.getToken) return undefined;
     try {
@@ -50,7 +50,8 @@ export class Access {
     }
   }
 
-  /** A socket's address and sub-protocols. `session` is what a ticket is for; without one the cookie itself is shown. */
+  /** A socket's address and sub-protocols. `session` is the session that a ticket opens; without one the socket shows
+   * the cookie itself. */
   async socket(
     path: string,
     query: Record<string, string | number>,
@@ -71,7 +72,8 @@ export class Access {
     return [`${this.base.replace(/^http/, "ws")}${path}${text && "?"}${text}`, protocols];
   }
 
-  /** The JSON object that the gateway answers. `fresh`: the token there is was refused; `again`: try another if it is. */
+  /** The JSON object that the gateway answers. `fresh`: the present token was refused; `again`: try another one if this
+   * is. */
   async ask(method: string, path: string, body?: Json, fresh = false, again = !fresh): Promise<Json> {
     const token = fresh ? await this.token("refused") : (this.last ?? (await this.token("connect")));
     let answer: Response;
@@ -84,7 +86,7 @@ export class Access {
       const init = { method, headers, body: body && JSON.stringify(body), signal: gone.signal };
       answer = await this.platform.fetch(this.base + path, { ...init, credentials: token ? "omit" : "same-origin" });
       said = await answer.json().catch((error) => {
-        if (answer.ok) throw error; // a list that breaks off is closed without its end
+        if (answer.ok) throw error; // a list that breaks off has no proper end
       });
     } catch (error) {
       throw new HoldfastError("unreachable", `the gateway cannot be reached: ${String(error)}`, 0);

@@ -1,13 +1,14 @@
 /**
- * The unfinished answer, from the agent's frames. Pure, and the same rules by which the gateway makes the record of it
- * (gateway/agents/transcript.py): streamed `chunk`s are the words earlier than the `sdk_message` that says them, so they
- * count only from the last one on; tool calls and their results are blocks beside the text. Between two messages, and where
- * a tool was used, stands a blank line. Among blocks, `{type: "text", at}` says where text begins.
+ * The unfinished answer, built from the agent's frames. Pure. The gateway makes the record of it by the same rules
+ * (gateway/agents/transcript.py): streamed `chunk`s are an early form of the `sdk_message` that repeats them, so only
+ * chunks after the last message count; tool calls and their results are blocks beside the text. A blank line stands
+ * between two messages, and at a tool call. Among blocks, `{type: "text", at}` says where text begins.
  *
- * Beside that, `work`: what the agent says of its work in frames of which no record is made, or only the last of each.
+ * Beside that, `work`: the agent's reports on its work, in frames that leave no record, or of which only the last one
+ * does.
  *
- * A frame is fed once, by its offset. When a record says that the answer up to some offset is durable, what was fed up to
- * there is gone, and so is what comes late of it: a viewer that is behind may hear of the record first.
+ * A frame is fed once, by its offset. When a record says that the answer up to some offset is durable, everything fed
+ * up to there is dropped, and so is a late frame of it: a viewer that is behind may get the record first.
  */
 import { isObject, words } from "./frames.ts";
 import { NO_WORK } from "./work.ts";
@@ -17,16 +18,16 @@ export const MOST_THINKING = 64 << 10; // characters; the newest stay
 export const MOST_CHANGES = 200; // paths; the oldest stay
 
 export class UnfinishedAnswer {
-  /** Of the first frame that is in it; tells one answer from the next. */
+  /** Offset of the first frame in it; tells one answer from the next. */
   began = 0;
   work: Work = NO_WORK;
   private tools: Json[] = [];
-  private marks: Array<[after: number, at: number]> = []; // where text begins behind a tool, as the gateway notes it
+  private marks: Array<[after: number, at: number]> = []; // where text begins behind a tool, in the gateway's form
   private settled = "";
   private streamed = "";
   private last = 0;
   private done = 0; // everything up to this offset is durable
-  private thinks = false; // the last frame was a thought: the next one goes on with it
+  private thinks = false; // the last frame was a thought, which the next one may continue
 
   get text(): string {
     return joined(this.settled, this.streamed);
@@ -50,20 +51,20 @@ export class UnfinishedAnswer {
     return this.began > 0;
   }
 
-  /** Another process, or the same from a place that was not asked for: what follows is the answer from its beginning. */
+  /** Another process, or the same one from another position: the next frame begins an answer. */
   restart(): void {
     this.clear();
     this.done = 0;
   }
 
-  /** The process is gone. Of an answer that has thoughts only there will be no record. */
+  /** The process is gone. An answer of thoughts alone gets no record. */
   abandon(): boolean {
     if (!this.begun || this.text || this.tools.length) return false;
     this.clear();
     return true;
   }
 
-  /** Take one frame in; true if what can be seen has changed. */
+  /** Take one frame in; true if this changes the view. */
   feed(frame: Json & { _offset: number }): boolean {
     const offset = frame._offset;
     if (offset <= this.done || offset <= this.last) return false;
@@ -94,7 +95,7 @@ export class UnfinishedAnswer {
       }
       case "file_change":
         return this.change(words(frame.path), words(frame.action)) && this.begun;
-      default: // also `done`: its record is there before it, or is read
+      default: // also `done`: its record comes before it, or by reading
         return false;
     }
     this.last = offset;
@@ -117,7 +118,7 @@ export class UnfinishedAnswer {
     this.thinks = false;
   }
 
-  /** One path is one change, and the last that was done to it counts. */
+  /** One path is one change, and its last action counts. */
   private change(path: string | undefined, action = "changed"): boolean {
     const { changes } = this.work;
     if (!path || (changes.length >= MOST_CHANGES && !changes.some((each) => each.path === path))) return false;
@@ -160,7 +161,7 @@ function joined(before: string, after: string): string {
   return before && after ? `${before}\n\n${after}` : before + after;
 }
 
-/** As the gateway counts them. */
+/** In the gateway's unit. */
 function characters(text: string): number {
   return text.length - (text.match(/[\ud800-\udbff][\udc00-\udfff]/g)?.length ?? 0);
 }

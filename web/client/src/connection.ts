@@ -1,43 +1,44 @@
 /**
- * When to be connected. Pure: what happens goes in with the time, what is owed now comes out.
+ * When to be connected. Pure: events go in with the time, effects come out.
  *
  * One connection at a time, in one of these steps:
  *
- *   opening -> live            a token and then a socket were asked for; it was greeted (`welcome`, `ready`)
+ *   opening -> live            a token and then a socket were requested; the gateway greeted (`welcome`, `ready`)
  *   opening -> probing         it never opened: a browser does not say why, so the gateway is asked over HTTP
- *   resting                    waiting for `deadline`, or for the network, or for somebody to look at the page
+ *   resting                    waiting for `deadline`, for the network, or for somebody to look at the page
  *   ended                      coming back would not help; nothing happens any more
  *
- * A close code decides whether to come back; so does an HTTP status, where there is one. A token that is refused is asked
- * for once more, at once; refused again before a connection has lasted, that is the end. Pauses grow, with full jitter, and
- * begin anew at each greeting. A gateway that goes away says how long at least.
+ * A close code decides whether to come back; so does an HTTP status, if there is one. After a refused token the client
+ * asks for another one, once and at once. If that is refused before a connection has lasted, it ends. Pauses grow, with
+ * full jitter, and begin anew at each greeting. A gateway that goes away says how long to wait at least.
  *
- * A connection that is live and silent is asked for a sign (`ping`) after a while, at once when the page is seen again or
- * the network has changed; without one it is dropped: half-open connections look like patient ones.
+ * A live, silent connection gets a `ping` after a while, and at once when the page becomes visible or the network has
+ * changed. Without an answer it is dropped: half-open connections look like patient ones.
  *
- * Never: two sockets, a pause without an end, an attempt after `ended`.
+ * Never: two sockets, an endless pause, an attempt after `ended`.
  */
 import { isFinal, pause, reasonOf } from "./returning.ts";
 import type { State, Why } from "./types.ts";
 
 export const TOKEN_WITHIN = 30_000; // a token, or a ticket
-export const STUCK_AFTER = 5_000; // without one; then whoever looks has another asked for
-export const OPEN_WITHIN = 20_000; // a gateway that restarts may take 10 s to find what it can resume
+export const STUCK_AFTER = 5_000; // without a token; then a visible page requests another one
+export const OPEN_WITHIN = 20_000; // a restarting gateway may take 10 s to find what it can resume
 export const PROBE_WITHIN = 10_000;
 export const QUIET_FOR = 25_000;
 export const PONG_WITHIN = 8_000;
-export const OFFLINE_FOR = 30_000; // what a browser believes of its network may be wrong
+export const OFFLINE_FOR = 30_000; // a browser may be wrong about its network
 const LASTED = 10_000;
 const TOO_MANY_PAUSE = 2_000;
 const HOPELESS = [400, 403, 404, 426]; // the same request would be refused again
 
-/** What the caller owes: open a socket with a token asked for `why`; ask over HTTP; send a ping; forget the socket. */
+/** What the caller must do: open a socket, with a token requested for `why`; ask over HTTP; send a ping; drop the
+ * socket. */
 export type Effect = { do: "open"; why: Why } | { do: "probe" | "ping" | "drop" };
 
 export type Happening =
   | { type: "start" | "greeted" | "due" | "leave" }
   | { type: "closed"; code: number; reason?: string; opened: boolean }
-  /** An HTTP answer in place of a socket; 0: there was none. `retryAfter` in milliseconds. */
+  /** An HTTP answer instead of a socket; 0: no answer. `retryAfter` in milliseconds. */
   | { type: "refused"; status: number; reason?: string; retryAfter?: number }
   | { type: "going_away"; retryAfter: number }
   | { type: "network"; online: boolean }
@@ -45,16 +46,16 @@ export type Happening =
 
 export class Connection {
   state: State = { phase: "connecting", attempt: 0 };
-  /** When `due` is to be told; undefined: never. */
+  /** When the caller sends `due`; undefined: never. */
   deadline: number | undefined;
   private step: "idle" | "opening" | "live" | "probing" | "resting" | "ended" = "idle";
   private online = true;
   private hidden = false;
-  private asked = false; // for another token, since the last connection that lasted
+  private asked = false; // another token was requested since the last connection that lasted
   private pinged = false;
-  private begunAt = Infinity; // to ask for a token that is not there yet
+  private begunAt = Infinity; // when the pending request for a token began
   private greetedAt = 0;
-  private notBefore = 0; // of a gateway that goes away
+  private notBefore = 0; // set by a gateway that goes away
 
   get live(): boolean {
     return this.step === "live";
@@ -94,7 +95,7 @@ export class Connection {
     }
   }
 
-  /** Something came: the connection is not half-open. Called for every frame, so it is cheap. */
+  /** Data came: the connection is not half-open. Called for every frame, so it is cheap. */
   heard(now: number): void {
     if (this.step !== "live") return;
     this.pinged = false;
@@ -110,7 +111,7 @@ export class Connection {
       case "opening":
         return this.lose("no answer", now, random);
       default:
-        return this.rest(now, random); // a probe without an answer says as much as one that failed
+        return this.rest(now, random); // a probe without an answer counts as a failed one
     }
   }
 
@@ -144,7 +145,7 @@ export class Connection {
     return this.open(now, "refused");
   }
 
-  /** Somebody looks, or the network is another: what waits goes on at once, what is live shows that it is. */
+  /** Somebody looks, or the network changed: a waiting connection goes on at once, a live one must answer a ping. */
   private wake(now: number, really: boolean): Effect[] {
     if (this.step === "live") return !this.pinged ? this.ping(now) : [];
     if (this.step === "opening" && really && now - this.begunAt > STUCK_AFTER) return [...this.drop(), ...this.open(now)];
@@ -165,19 +166,19 @@ export class Connection {
     return [{ do: "open", why }];
   }
 
-  /** The token is there and the socket asked for: from now on the other end has `OPEN_WITHIN`. */
+  /** The token is there and the socket requested: from now on the other end has `OPEN_WITHIN`. */
   opening(now: number): void {
     this.begunAt = Infinity;
     this.deadline = now + OPEN_WITHIN;
   }
 
-  /** Give the connection up without a word from the other end. */
+  /** Give the connection up without waiting for the other end. */
   private lose(reason: string, now: number, random: number): Effect[] {
     return [...this.drop(), ...this.rest(now, random, reason, 1006)];
   }
 
   private drop(): Effect[] {
-    if (this.begunAt < Infinity) this.asked = false; // whoever was asked for another token gave none
+    if (this.begunAt < Infinity) this.asked = false; // the page gave no other token
     return [{ do: "drop" }];
   }
 

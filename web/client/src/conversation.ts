@@ -1,6 +1,6 @@
 /**
- * What one page owes a session's gateway and knows of it. Pure: frames and the time go in, frames to send come out, and
- * `take` says what has changed since it was last asked.
+ * What one page still has to send to a session's gateway, and what it knows of it. Pure: frames and the time go in,
+ * frames to send come out, and `take` returns the changes since its last call.
  *
  * A frame with a `cid` is an *item* until it is settled:
  *
@@ -8,13 +8,14 @@
  *                  -> refused | expired        it stays, until somebody resends it under a new cid or withdraws it
  *                  -> cancelled                it leaves the outbox: somebody wanted it so
  *
- * Nothing is sent before `welcome`. On every new connection everything unsettled is sent again, oldest first, each with the
- * cid it always had: the gateway knows which it has. So is what is watched, for a receipt may have been missed.
+ * Nothing is sent before `welcome`. On every new connection everything unsettled is sent again, oldest first, each with
+ * its own cid: the gateway knows which it has. Watched items are sent again, too, because a receipt may have been
+ * missed.
  *
- * Refusals that pass are tried again here: `owner_moved` on the next connection, `storage_unavailable` and `busy` after a
- * pause, up to `TRIES` times; meanwhile nothing younger goes out. `buffer_full` and `storage_full` are not: a sandbox that
- * is away, or a full disk, may stay so for hours, and a person should decide. Every other reason is final. An answer to a
- * permission or a question that is refused is dropped: somebody else was quicker, or nobody asks any more.
+ * Temporary refusals are retried here: `owner_moved` on the next connection, `storage_unavailable` and `busy` after a
+ * pause, up to `TRIES` times; meanwhile no younger item goes out. `buffer_full` and `storage_full` are not retried: a
+ * sandbox may be away, or a disk full, for hours, so a person should decide. Every other reason is final. A refused
+ * answer to a permission or a question is dropped: somebody else was quicker, or nobody asks any more.
  *
  * Each agent frame is heard once: `offset` is the last one of `epoch`.
  *
@@ -30,16 +31,16 @@ export const LONGEST_FRAME = 1 << 20;
 export const MOST_WATCHED = 1000;
 export const TRIES = 6;
 const CANCELLED = "cancelled";
-const AGAIN_FIRST = 4; // a busy gateway is given seconds, not milliseconds: the exponent to begin with
+const AGAIN_FIRST = 4; // the exponent to begin with: a busy gateway gets seconds, not milliseconds
 
-/** What became of an item. */
+/** The end of an item, or a step towards it. */
 export type Fate =
   | { cid: string; to: "stored"; seq: number; status?: string }
   | { cid: string; to: "delivered"; seq: number }
   /** With `seq`: it is stored, and will not be delivered. */
   | { cid: string; to: "failed"; code: string; error?: string; seq?: number };
 
-/** What has changed: items to keep in the outbox, or to forget (undefined), and fates to tell. */
+/** Changes: items to keep in the outbox or to forget (undefined), and fates to report. */
 export interface Changes {
   items: Map<string, OutboxItem | undefined>;
   fates: Fate[];
@@ -61,7 +62,7 @@ export class Conversation {
   hold: number | undefined;
   private items = new Map<string, Entry>();
   private watched = new Map<string, Entry>(); // stored, and not known to be delivered
-  private settled = new Set<string>(); // lately: not to be taken from the outbox of another tab again
+  private settled = new Set<string>(); // settled lately: not to be adopted from another tab's outbox
   private bytes = 0;
   private changes: Changes = { items: new Map(), fates: [] };
 
@@ -69,14 +70,14 @@ export class Conversation {
     return [...this.items.values()].map(({ item }) => item);
   }
 
-  /** What has changed since the last time. */
+  /** The changes since the last call. */
   take(): Changes {
     const { changes } = this;
     this.changes = { items: new Map(), fates: [] };
     return changes;
   }
 
-  /** Take a frame that must arrive. Returns why not, if it cannot be taken. */
+  /** Take a frame that must arrive. Returns the reason if it cannot. */
   offer(frame: OutboxItem["frame"], cid: string, order: number): string | undefined {
     const bytes = size(frame);
     if (bytes > LONGEST_FRAME) return "too_long";
@@ -86,8 +87,8 @@ export class Conversation {
     return undefined;
   }
 
-  /** What the outbox had, of an earlier visit or another tab. The `first` time all of it is older than what is here,
-   * whatever the clock said then. Returns the largest order. */
+  /** Add the items of the stored outbox, from an earlier visit or another tab. The `first` time all of them count as
+   * older than the items here, whatever the clock said then. Returns the largest order. */
   adopt(items: readonly OutboxItem[], first = false): number {
     let newest = Math.max(0, ...items.map(({ order }) => order));
     if (first) for (const entry of this.items.values()) this.keep(entry, { order: (newest = Math.max(newest + 1, entry.item.order)) });
@@ -117,12 +118,12 @@ export class Conversation {
 
   // the connection
 
-  /** What to add to the URL so that the gateway goes on from here. */
+  /** The query that lets the gateway resume from here. */
   position(): Record<string, string | number> {
     return this.epoch ? { epoch: this.epoch, offset: this.offset } : {};
   }
 
-  /** A connection was welcomed: everything unsettled has to be sent on it. */
+  /** A connection was welcomed: everything unsettled must be sent on it. */
   connected(): void {
     this.hold = undefined;
     for (const entry of this.watched.values()) entry.unsent = true;
@@ -143,7 +144,7 @@ export class Conversation {
     return undefined;
   }
 
-  /** The connection ended because a frame was too long: that can only be the longest. False if none was sent. */
+  /** The connection ended because a frame was too long: that can only be the longest one. False if none was sent. */
   tooLong(): boolean {
     const sent = [...this.items.values()].filter(({ item, unsent }) => item.stage === "sent" && !unsent);
     const longest = sent.reduce<Entry | undefined>((most, each) => (most && most.bytes >= each.bytes ? most : each), undefined);
@@ -151,9 +152,9 @@ export class Conversation {
     return longest !== undefined;
   }
 
-  // what is heard
+  // // incoming frames
 
-  /** Note what a frame says; false if it was heard before, or says nothing, and must not be passed on. */
+  /** Note a frame's facts. False if it came before, or says nothing, and must not be passed on. */
   heard(frame: Json, now: number, random: number): boolean {
     const { cid, seq, _offset: offset } = frame;
     if (frame.type === "welcome") {
@@ -186,7 +187,7 @@ export class Conversation {
           if (waits && this.items.has(cid)) this.keep(entry, { stage: "accepted", seq });
         } else if (this.items.has(cid)) {
           this.tell(entry, { cid, to: "stored", seq, status: words(frame.status) });
-          if (entry.item.stage === "expired") break; // it was told so before the store had it
+          if (entry.item.stage === "expired") break; // it was reported expired before the store had it
           this.remove(entry);
           if (!entry.known && !entry.failed) this.watch(entry);
         }
@@ -231,7 +232,7 @@ export class Conversation {
     const { cid } = entry.item;
     if (this.watched.has(cid)) {
       if (reason === "rejected") this.fail(entry, reason, error), this.watched.delete(cid);
-      return; // it is stored; only what became of it could not be told
+      return; // it is stored; only its later fate could not be reported
     }
     if (isOver(entry)) return;
     if (reason === "owner_moved") return; // close code 4409 follows: sent again on the next connection

@@ -1,6 +1,6 @@
 /**
- * Who listens to what. A listener that throws harms nobody: the error is thrown again where a page's own are found,
- * after everybody else has heard.
+ * Events and their listeners. A listener that throws harms nobody: after all others have run, the error is thrown again
+ * as one of the page's own.
  */
 
 export type Listener<T> = (event: T) => void;
@@ -8,7 +8,7 @@ export type Listener<T> = (event: T) => void;
 export class Events<Map extends object> {
   private listeners: { [Name in keyof Map]?: Set<Listener<Map[Name]>> } = {};
 
-  /** From now on `listener` hears every `type`; call what is returned to stop. */
+  /** From now on `listener` gets every `type`; call the returned function to stop. */
   on<Name extends keyof Map>(type: Name, listener: Listener<Map[Name]>): () => void {
     const heard = (this.listeners[type] ??= new Set());
     heard.add(listener);
@@ -29,7 +29,7 @@ export class Events<Map extends object> {
   }
 }
 
-/** Why something was not done. `code` is the gateway's own word where it has one. */
+/** Why something failed. `code` is the gateway's own word if it has one. */
 export class HoldfastError extends Error {
   code: string;
   status: number | undefined;

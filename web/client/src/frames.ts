@@ -1,16 +1,16 @@
 /**
- * What may be believed of a frame. Pure.
+ * Checks of frames. Pure.
  *
- * The gateway is trusted to be the gateway and not to be free of bugs; an agent is trusted with nothing. So each member
- * that is used is looked at first, and what is not what it should be is nothing: never an exception.
+ * The gateway may have bugs, and an agent is not trusted at all. So each used member is checked first, and a wrong one
+ * counts as absent: never an exception.
  *
- * What is sent is looked at, too. A frame that the gateway cannot read ends the connection (4400), and one that waits in
- * an outbox would end the next one as well. `tidy` makes what JSON cannot carry harmless (half a surrogate pair) and
- * refuses what is beyond the gateway's bounds.
+ * Outgoing frames are checked, too. A frame that the gateway cannot read ends the connection (4400), and from an outbox
+ * it would end the next one as well. `tidy` repairs what JSON cannot carry (half a surrogate pair) and refuses what
+ * exceeds the gateway's bounds.
  */
 import type { Json, StoredRecord } from "./types.ts";
 
-const DEEPEST = 60; // the gateway reads 64 levels, of which the frame around it takes some
+const DEEPEST = 60; // the gateway reads 64 levels, and the frame around it takes some
 const MOST_MEMBERS = 9_900;
 
 export function isObject(value: unknown): value is Json {
@@ -25,7 +25,7 @@ export function words(value: unknown): string | undefined {
   return typeof value === "string" ? value : undefined;
 }
 
-/** The object a text frame spells; undefined for anything else. */
+/** The object in a text frame; undefined for anything else. */
 export function readObject(text: unknown): Json | undefined {
   try {
     const value: unknown = JSON.parse(text as string);

@@ -1,19 +1,21 @@
 /**
- * The records of a conversation as far as they are loaded: one stretch without a hole. Pure.
+ * The loaded records of a conversation: one stretch without a hole. Pure.
  *
- * Records come live, each once if nothing is cut, and as pages of history. A live one that does not follow the last is put
- * aside until what lies between was read. `wanted` is the next question to ask; there is none when all that is known to
- * exist is here. The first page is the newest; `earlier` extends the stretch downwards.
+ * Records come live, each once if nothing is cut, and as pages of history. A live record that does not follow the last
+ * one is put aside until the records between are read. `wanted` is the next page to request; undefined when every
+ * record known to exist is here. The first page is the newest; `earlier` extends the stretch downwards.
  *
- * A status only moves forward (`stored`, `delivered`, then how it ended), because a page may have been read before the frame
- * that told more. What may have moved while nobody listened is read again on each new connection: from the oldest record on
- * that can still change. A message that was delivered is settled by its answer, and each answer is that of the oldest which
- * has none, unless it names those that it answers (`metadata.answers`); but that can only be said of a status that is known to be as new as the answer. So with each record goes the
- * last seq there was when its status was known (`asOf`): that of the page, or of the last record heard while listening.
+ * A status only moves forward (`stored`, `delivered`, then how it ended), because a page may be older than a frame that
+ * said more. Each new connection reads again the records whose status may have changed meanwhile: from the oldest one
+ * that can still change. A delivered message is settled by its answer. Each answer belongs to the oldest message
+ * without one, unless it names its messages (`metadata.answers`). But that holds only if the message's status is as new
+ * as the answer. So each record keeps the last seq that existed when its status was known (`asOf`): that of the page,
+ * or of the last live record.
  *
- * If the gateway knows fewer records than are here, or other ones, they are of another conversation under the same name, or
- * a gateway died with them: everything is read anew. Whether they are other ones is seen by the last record, which is read
- * again on each connection that does not go on where the one before ended. What retention trimmed away before it was read is not there to be read.
+ * If the gateway has fewer records than are here, or other ones, they belong to another conversation under the same
+ * name, or a gateway died with the rest: everything is read anew. The last record shows whether they are other ones; it
+ * is read again on each connection that does not resume. Records that retention removed before they were read cannot be
+ * read.
  */
 import type { Page, StoredRecord } from "./types.ts";
 
@@ -33,12 +35,12 @@ export class History {
   /** The first record that the gateway still has. */
   firstSeq = 1;
   private loaded = false;
-  private known = 0; // the last record that is known to exist
+  private known = 0; // the last record known to exist
   private aside = new Map<number, StoredRecord>();
   private early = new Map<number, string>(); // statuses of records that are not here yet
-  private again: number | undefined; // read from this record on once more
+  private again: number | undefined; // read again from this record on
   private asOf: number[] = []; // beside `records`
-  private heard = 0; // the last record that this connection told of
+  private heard = 0; // the last record that came live on this connection
 
   private base = 0; // the stretch begins after this record
 
@@ -50,7 +52,7 @@ export class History {
     return this.base + this.records.length;
   }
 
-  /** Whether there is something before what is loaded. */
+  /** Whether there are records before the loaded ones. */
   get more(): boolean {
     return this.loaded && this.first > this.firstSeq;
   }
@@ -59,7 +61,7 @@ export class History {
     return this.loaded;
   }
 
-  /** What to ask for next; undefined: nothing is missing. */
+  /** The next page to request; undefined: nothing is missing. */
   get wanted(): Question | undefined {
     if (!this.loaded) return { before: LARGEST, limit: PAGE };
     if (this.again !== undefined) return { after: this.again - 1, limit: PAGE };
@@ -70,8 +72,8 @@ export class History {
     return this.more ? { before: this.first, limit: PAGE } : undefined;
   }
 
-  /** A welcome came, the `first` one of its connection or another. True: what was here is void. `recovered`: the agent's
-   * frames go on, so it is the same conversation. */
+  /** A welcome came, the `first` one of its connection or another. True: the records here are void. `recovered`: the
+   * agent's frames go on, so it is the same conversation. */
   welcomed(lastSeq: number, first: boolean, recovered = false): boolean {
     if (!first) {
       this.known = Math.max(this.known, lastSeq);
@@ -82,7 +84,7 @@ export class History {
     this.asOf = this.asOf.map((seq, at) => (this.first + at < again ? Math.max(seq, heard) : seq));
     this.heard = lastSeq;
     if (other) this.forget();
-    this.aside.clear(); // what the connection before brought is among what is read now
+    this.aside.clear(); // records of the last connection are among those that are read now
     this.known = lastSeq;
     this.reread(this.moving());
     if (!recovered) this.reread(this.last);
@@ -103,12 +105,12 @@ export class History {
     this.known = Math.max(this.known, seq);
   }
 
-  /** What is stored at `seq` may be another than what is here. */
+  /** The stored record at `seq` may differ from the one here. */
   reread(seq: number | undefined): void {
     if (seq !== undefined && this.loaded && seq >= this.first && seq <= this.last) this.again = Math.min(this.again ?? seq, seq);
   }
 
-  /** A record was told; without its content it only says that it is there. Returns what is new or another. */
+  /** A live record; without its content it only says that it exists. Returns new and changed records. */
   told(record: StoredRecord, omitted: boolean): StoredRecord[] {
     this.known = Math.max(this.known, record.seq);
     this.heard = Math.max(this.heard, record.seq);
@@ -118,8 +120,8 @@ export class History {
     return this.loaded ? this.join() : [];
   }
 
-  /** An answer to `question`; `late` if a connection has begun since it was asked. Returns what is new or another. If it
-   * shows another conversation, what was here is void, and it is not `ready` any more. */
+  /** An answer to `question`; `late` if a connection has begun since the request. Returns new and changed records. If it
+   * shows another conversation, the records here are void, and it is not `ready` any more. */
   read(question: Question, page: Page, late = false): StoredRecord[] {
     const changed = this.take(question, page);
     for (const { seq } of page.messages) if (this.find(seq)) this.asOf[seq - this.first] = Math.max(this.asOf[seq - this.first] ?? 0, page.lastSeq);
@@ -139,7 +141,8 @@ export class History {
     }
     if (question.before !== undefined && this.loaded) return this.prepend(messages);
     const begins = messages[0]?.seq;
-    // Before the first page, or where what follows was trimmed away before it was read, the stretch begins anew.
+    // Before the first page, or if retention removed the following records before they were read, the stretch begins
+    // anew.
     if (!this.loaded || (begins !== undefined && begins > this.last + 1)) {
       this.loaded = true;
       this.records = [];
@@ -162,7 +165,7 @@ export class History {
   status(seq: number, status: string): StoredRecord[] {
     const record = this.find(seq);
     if (!record) {
-      // A page that was asked for before may not say so yet.
+      // A page requested earlier may not know it yet.
       this.early.set(seq, status);
       if (this.early.size > MOST_EARLY) this.early.delete(this.early.keys().next().value!);
       return [];
@@ -190,7 +193,7 @@ export class History {
     return newest;
   }
 
-  /** With the status that was told of it before it came. */
+  /** With a status that came before it. */
   private newest(record: StoredRecord): StoredRecord {
     const status = this.early.get(record.seq);
     this.early.delete(record.seq);
@@ -206,13 +209,13 @@ export class History {
     return [record];
   }
 
-  /** Whether this cannot be what became of the record that is here: a marker may have taken its place. */
+  /** Whether this cannot be a later state of the record here: a marker may have taken its place. */
   private isOther({ seq, cid, type }: StoredRecord): boolean {
     const mine = this.find(seq);
     return mine !== undefined && mine.cid !== cid && type !== "rejected" && type !== "duplicate";
   }
 
-  /** Take what was put aside, as far as it follows. */
+  /** Append the records put aside, as far as they follow. */
   private join(): StoredRecord[] {
     const joined: StoredRecord[] = [];
     for (const seq of [...this.aside.keys()]) if (seq <= this.last) this.aside.delete(seq);
@@ -220,7 +223,7 @@ export class History {
     return joined;
   }
 
-  /** The oldest record to which the gateway may have given another status, or may yet. */
+  /** The oldest record whose status the gateway may have changed, or may yet. */
   private moving(): number | undefined {
     let owed: number[] = [];
     for (const [at, { seq, type, status }] of this.records.entries()) {
@@ -237,7 +240,7 @@ export class History {
 }
 
 function isAnswer({ cid, type }: StoredRecord): boolean {
-  // What a process left behind when it ended (`agent:<epoch>:end`) answers nothing.
+  // The record that an ended process left (`agent:<epoch>:end`) answers nothing.
   return type === "message" && /^agent:.*:\d+$/.test(cid);
 }
 

@@ -1,6 +1,6 @@
 /**
- * A record as a page shows it. Pure. An answer to a permission or a question is no item of its own: it is part of what it
- * answers, the last request of that name before it.
+ * A record as a page shows it. Pure. An answer to a permission or a question is no item of its own: it is part of the
+ * request that it answers, the last one of that name before it.
  */
 import { isObject, textOf, words } from "./frames.ts";
 import { workOf } from "./work.ts";
@@ -9,7 +9,7 @@ import type { Item, Json, OutboxItem, RequestItem, StoredRecord } from "./types.
 export const REQUESTS: Record<string, "permission" | "question"> = { permission_request: "permission", question: "question" };
 export const ANSWERS = ["permission_response", "question_answer"];
 
-/** What a record is on the page, by itself; undefined for the answer to a request. */
+/** The record as an item by itself; undefined for the answer to a request. */
 export function itemOf(record: StoredRecord, key = `record:${record.seq}`): Item | undefined {
   const { seq, cid, role, type, content, metadata, status, createdAt } = record;
   const members = isObject(content) ? content : {};
@@ -30,7 +30,7 @@ export function itemOf(record: StoredRecord, key = `record:${record.seq}`): Item
   return { kind: "message", key: `message:${cid}`, seq, cid, role, content, text, metadata, status, createdAt };
 }
 
-/** A message of this page that is not known to be a record. */
+/** A message of this page that is not known to be a record yet. */
 export function itemOfOutbox({ cid, frame, stage, seq, reason }: OutboxItem): Item {
   const { content, metadata } = frame;
   const key = `message:${cid}`;

@@ -1,14 +1,14 @@
 /**
- * One session's hold on its outbox: what it is told to keep is kept in that order, one thing after the other. If the outbox
- * fails (a private window, a full disk), or does not answer, it says so once and goes on in memory; nothing that is open is
- * lost by that, only its survival of a reload.
+ * Writes one session's changes to its outbox, in order, one after the other. If the outbox fails (a private window, a
+ * full disk) or does not answer, it reports that once and goes on in memory. Then a reload loses the items, and nothing
+ * else is lost.
  */
 import { memoryOutbox, type Outbox } from "./outbox.ts";
 import type { Changes } from "./conversation.ts";
 import type { Platform } from "./platform.ts";
 import type { OutboxItem } from "./types.ts";
 
-export const LOAD_WITHIN = 5_000; // nothing is sent before it is known what there was
+export const LOAD_WITHIN = 5_000; // nothing is sent before the stored items are known
 
 export class Keeper {
   private last: Promise<unknown> = Promise.resolve();

@@ -1,6 +1,7 @@
 /**
- * One connection that comes back: the shell around `Connection`. It opens sockets, keeps the one timer, listens to the page
- * and the network, and hands frames on. What is said on it, and when it is greeted, is its owner's.
+ * One connection that comes back: the shell around `Connection`. It opens sockets, keeps the one timer, listens to the
+ * page and the network, and passes frames on. Its owner decides what to send, and when the connection counts as
+ * greeted.
  */
 import type { Access } from "./access.ts";
 import { Connection, type Effect, type Happening } from "./connection.ts";
@@ -10,15 +11,15 @@ import type { State, Why } from "./types.ts";
 export interface LineOwner {
   path: string;
   protocol: string;
-  /** What a ticket is for; undefined: the cookie is shown to the socket itself. */
+  /** The session that a ticket opens; undefined: the socket shows the cookie itself. */
   session: string | undefined;
-  /** What to ask where a socket was refused. */
+  /** The path to ask after a refused socket. */
   probe: string;
   /** The query of the next connection, which begins here. */
   query(): Record<string, string | number>;
   hear(data: string | ArrayBuffer): void;
   changed(state: State): void;
-  /** The socket is gone, whatever comes of it. True: what was wrong with it was mended, so that coming back helps. */
+  /** The socket is gone. True: the cause was fixed, so coming back helps. */
   closed(code: number): boolean;
 }
 
@@ -27,7 +28,7 @@ const LOOPBACK = /^https?:\/\/(localhost|127\.[\d.]+|\[::1\])(:|\/|$)/;
 export class Line {
   private core: Connection;
   private socket: WebSocket | undefined;
-  private attempt = 0; // its number: what an older one brings is late
+  private attempt = 0; // its number: events of an older one are late
   private disarm: (() => void) | undefined;
   private armedFor = Infinity;
   private unwatch: () => void;
@@ -56,7 +57,7 @@ export class Line {
     return this.core.state;
   }
 
-  /** Whether it was greeted, and may be spoken on: not while its socket closes. */
+  /** Whether it was greeted and frames may be sent: not while its socket closes. */
   get live(): boolean {
     return this.core.live && this.socket?.readyState === 1;
   }
@@ -66,10 +67,10 @@ export class Line {
     this.settle(this.core.on(event, platform.now(), platform.random()));
   }
 
-  /** Say something; false if there is nobody to say it to. */
+  /** Send a frame; false without a connection. */
   say(frame: string | Uint8Array): boolean {
     if (this.socket?.readyState !== 1) return false;
-    this.socket.send(frame as string); // bytes are as good
+    this.socket.send(frame as string); // bytes work, too
     return true;
   }
 
@@ -143,7 +144,7 @@ export class Line {
     socket.close();
   }
 
-  /** One timer, set anew only where it would ring too late: most are overtaken by the next frame. */
+  /** One timer, moved only if it would ring too late: most deadlines are moved on by the next frame. */
   private arm(): void {
     const { deadline = Infinity } = this.core;
     if (this.disarm && deadline >= this.armedFor && deadline < Infinity) return;

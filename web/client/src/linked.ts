@@ -1,13 +1,13 @@
 /**
- * What sessions, terminals and watches have in common: a `Line` of their own, its state as an event, a token that is renewed
- * when the gateway says so, and an end.
+ * Shared by sessions, terminals and watches: a `Line` of their own, its state as an event, a token that is renewed when
+ * the gateway asks for it, and an end.
  */
 import type { Access } from "./access.ts";
 import { Events } from "./events.ts";
 import { Line, type LineOwner } from "./line.ts";
 import type { Json, State } from "./types.ts";
 
-const LONGEST_ABSENCE = 60; // seconds; a gateway that says more is not believed
+const LONGEST_ABSENCE = 60; // seconds; a longer value of the gateway is ignored
 
 interface Common {
   state: State;
@@ -30,7 +30,7 @@ export abstract class Linked<Map extends Common> extends Events<Map> implements 
     this.session = session;
     this.probe = session === undefined ? "/api/me" : `/api/sandboxes/${encodeURIComponent(session)}/status`;
     this.line = new Line(access, this);
-    queueMicrotask(() => this.line.tell({ type: "start" })); // after whoever made it could begin to listen
+    queueMicrotask(() => this.line.tell({ type: "start" })); // after the caller could add listeners
   }
 
   get state(): State {
@@ -65,14 +65,14 @@ export abstract class Linked<Map extends Common> extends Events<Map> implements 
     return this.line.live && this.line.say(JSON.stringify(frame));
   }
 
-  /** The gateway restarts: seconds until it is to be asked for again. */
+  /** The gateway restarts; returns the seconds to wait for it. */
   protected goodbye({ retryAfter }: Json): number {
     const seconds = Math.min(LONGEST_ABSENCE, Math.max(0, Number(retryAfter) || 0));
     this.line.tell({ type: "going_away", retryAfter: seconds * 1000 });
     return seconds;
   }
 
-  /** The token ends soon: show another. Where there is none to be had, the next connection decides. */
+  /** The token ends soon: send another. If there is none, the next connection decides. */
   protected async renew(): Promise<void> {
     try {
       const token = await this.access.token("expiring");

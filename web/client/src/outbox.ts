@@ -1,10 +1,10 @@
 /**
- * Where a session's unsettled items live, so that a reload loses none.
+ * Stores a session's unsettled items, so that a reload loses none.
  *
- * Two adapters keep one promise: what `put` resolved for is there at the next `load`, oldest first by `order`, until it is
- * removed; the same cid again replaces. Several tabs may use one: whoever finds an item of another sends it too, which the
- * cid makes harmless. Bounds are the conversation's: an outbox keeps what it is given. Anything may reject; the caller then
- * goes on in memory.
+ * Two adapters keep one promise: an item whose `put` resolved is there at the next `load`, oldest first by `order`,
+ * until it is removed; the same cid again replaces it. Several tabs may share one: a tab that finds an item of another
+ * sends it too, which the cid makes harmless. The conversation has the bounds: an outbox stores what it gets. Any
+ * method may reject; the caller then goes on in memory.
  */
 import type { OutboxItem } from "./types.ts";
 
@@ -44,7 +44,7 @@ export function indexedDBOutbox(name = "holdfast", factory: IDBFactory | undefin
       asked.onerror = () => reject(asked.error);
       asked.onsuccess = () => {
         clearTimeout(late);
-        asked.result.onversionchange = () => asked.result.close(); // somebody deletes it: do not hold that up
+        asked.result.onversionchange = () => asked.result.close(); // a deletion must not wait for this page
         asked.result.onclose = () => (opened = undefined);
         resolve(asked.result);
       };

@@ -1,21 +1,21 @@
 /**
- * What the library needs of where it runs: a clock, timers, chance, sockets, HTTP, and whether anybody looks. One object,
- * so that tests can bring their own world. In Node there is no page and no word about the network: then it is always seen
- * and always online.
+ * What the library needs of its environment: a clock, timers, random numbers, sockets, HTTP, and whether anybody looks.
+ * One object, so that tests can replace it. Node has no page and no network events: there the page counts as visible
+ * and online.
  */
 
 export interface Platform {
-  /** Milliseconds since 1970 by the clock at the time the page was loaded; from there on it only goes forward, also if the
-   * clock is set. */
+  /** Milliseconds since 1970 by the clock at the time the page was loaded; from there on it only goes forward, even if
+   * the clock is set. */
   now(): number;
   random(): number;
-  /** Call `then` after so many milliseconds; what is returned takes that back. */
+  /** Call `then` after so many milliseconds; the returned function cancels it. */
   after(milliseconds: number, then: () => void): () => void;
   socket(url: string, protocols: string[]): WebSocket;
   fetch(url: string, init: RequestInit): Promise<Response>;
   readonly online: boolean;
   readonly hidden: boolean;
-  /** Hear of every change of `online` and `hidden`; what is returned ends that. */
+  /** Call back at every change of `online` and `hidden`; the returned function stops that. */
   watch(changed: (what: "network" | "page") => void): () => void;
 }
 

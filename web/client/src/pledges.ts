@@ -1,4 +1,4 @@
-/** What the sender of a message may wait for. A page that does not look is not troubled by a rejection. */
+/** The promises that the sender of a message may wait for. A page that ignores them gets no unhandled rejection. */
 import type { Fate } from "./conversation.ts";
 import { HoldfastError } from "./events.ts";
 import type { Sent } from "./types.ts";
@@ -33,10 +33,10 @@ export class Pledges {
     if (!pledge) return;
     if (fate.to === "failed") {
       if (fate.seq !== undefined) pledge.stored({ seq: fate.seq, status: fate.code });
-      pledge.broken(pledgeError(fate.code, fate.error)); // what is kept already cannot be broken
+      pledge.broken(pledgeError(fate.code, fate.error)); // a kept promise cannot be broken any more
     } else if (fate.to === "stored") pledge.stored({ seq: fate.seq, status: fate.status });
     else pledge.delivered({ seq: fate.seq });
-    // Delivered may come before stored, where the store follows: the pledge is kept until both are told.
+    // Delivered may come before stored, if the store follows later: the pledge stays until both have come.
     if (fate.to === "failed" || this.half.delete(fate.cid)) this.open.delete(fate.cid);
     else this.half.add(fate.cid);
   }

@@ -1,9 +1,8 @@
 /**
- * Which permissions and questions are open, as far as this page knows. Pure.
+ * The open permissions and questions, as far as this page knows. Pure.
  *
- * Each is told of once when it opens and once when it is open no more, by whichever frame says so first: its record, the
- * `open` of a welcome, an answer's record, `expired`. What is missing from a welcome's `open` was settled while nobody
- * listened.
+ * Each is reported once when it opens and once when it closes, by the first frame that says so: its record, the `open`
+ * of a welcome, an answer's record, `expired`. A request missing from a welcome's `open` was settled during the cut.
  */
 import { isObject, readRecord, words } from "./frames.ts";
 import type { Json, StoredRecord } from "./types.ts";

@@ -1,8 +1,8 @@
 /**
- * A session as a page uses it: the shell around `Conversation`, on one `Line` to `/ws/v2`.
+ * A session for a page: the shell around `Conversation`, on one `Line` to `/ws/v2`.
  *
- * What is sent is kept (outbox) and sent until the gateway has it; what comes is told once. Nothing that the gateway or an
- * agent says throws out of here: what is not what it should be is an `error` event.
+ * Messages stay in the outbox and are sent until the gateway has them; each event is reported once. Nothing that the
+ * gateway or an agent sends makes this throw: a wrong frame is an `error` event.
  */
 import { Access, type AccessOptions } from "./access.ts";
 import { Conversation } from "./conversation.ts";
@@ -19,9 +19,9 @@ import type { Content, Json, Mode, OutboxItem, Page, PendingMessage, Sent, Sessi
 
 export interface ConnectOptions extends AccessOptions {
   session: string;
-  /** Where unsettled messages survive a reload; IndexedDB unless given. */
+  /** Stores unsettled messages over a reload; IndexedDB by default. */
   outbox?: Outbox;
-  /** The last record that the page has already: what is missing from there on is told as a `gap`. */
+  /** The last record that the page already has: missing records after it are reported as a `gap`. */
   lastSeq?: number;
   platform?: Platform;
 }
@@ -33,7 +33,7 @@ export function connect(options: ConnectOptions): Session {
 
 export class Session extends Linked<SessionEvents> {
   readonly id: string;
-  /** Where this runs: its clock, and chance. */
+  /** The environment: its clock and random numbers. */
   readonly platform: Platform;
   private talk = new Conversation();
   private requests = new Requests();
@@ -59,15 +59,15 @@ export class Session extends Linked<SessionEvents> {
     void this.adopt();
   }
 
-  /** What waits to be stored, was refused or has expired, oldest first. */
+  /** Messages that are not stored yet, were refused or have expired, oldest first. */
   get outbox(): OutboxItem[] {
     return this.talk.outbox;
   }
 
-  // what a page says
+  // // the page's calls
 
-  /** Send a message, now or when there is a connection. One with `steer` goes to an agent that can take it into its running
-   * turn at once, before those that wait. */
+  /** Send a message, now or when there is a connection. With `steer` it goes into the agent's running turn at once,
+   * before waiting messages, if the agent can take it. */
   send(content: Content, { cid, metadata, steer }: { cid?: string; metadata?: Json; steer?: boolean } = {}): Sent {
     const parts = Array.isArray(content) && content.length && content.every((part) => isObject(part) && words(part.type));
     const fine = (typeof content === "string" || parts) && (metadata === undefined || isObject(metadata));
@@ -82,8 +82,8 @@ export class Session extends Linked<SessionEvents> {
     return this.post({ ...members, type: "ask_user_answer", requestId });
   }
 
-  /** Send a message that was refused or has expired again, as a new one. `known` is what it said, for one of an earlier
-   * visit that is in no outbox any more. */
+  /** Send a message that was refused or has expired again, as a new one. `known` is its content, for a message of an
+   * earlier visit that is in no outbox any more. */
   resend(cid: string, known?: { content: unknown; metadata?: Json }): Sent {
     const frame = this.talk.withdraw(cid) ?? (known && { type: "message", content: known.content, metadata: known.metadata });
     return this.post(frame, undefined, "unknown_cid");
@@ -106,7 +106,8 @@ export class Session extends Linked<SessionEvents> {
     return this.say({ type: "close" });
   }
 
-  /** What every agent process of this session is to read first; the newest counts, and is said until it was heard. */
+  /** The `start` frame that every agent process of this session reads first. The newest counts, and is sent until the
+   * gateway has read it. */
   start(members: Json): void {
     this.starting = { frame: { ...members, type: "start" }, id: newCid() };
     this.sayStart();
@@ -133,12 +134,12 @@ export class Session extends Linked<SessionEvents> {
     await this.ask("DELETE", `/pending/${seq}`);
   }
 
-  /** Let one of them wait for its sandbox for at least `seconds` from now. */
+  /** Make one of them wait for its sandbox for at least `seconds` from now. */
   async extend(seq: number, seconds: number): Promise<void> {
     await this.ask("POST", `/pending/${seq}/extend`, { seconds });
   }
 
-  /** What the agent may do without asking; null: as the gateway's operator says. */
+  /** What the agent may do without asking; null: the operator's default. */
   async setMode(mode: Mode | null): Promise<void> {
     await this.ask("PATCH", "", { mode });
   }
@@ -186,7 +187,7 @@ export class Session extends Linked<SessionEvents> {
     if (state.phase === "ended") this.wake?.();
   }
 
-  /** @internal A frame that is too long ends the connection; refused, it does not end the next. */
+  /** @internal A frame that is too long ends the connection; once refused, it does not end the next. */
   override closed(code: number): boolean {
     const mended = code === 1009 && this.talk.tooLong();
     this.settle();
@@ -194,7 +195,7 @@ export class Session extends Linked<SessionEvents> {
   }
 
   private sayStart(): void {
-    // Nobody acknowledges it; a ping that follows it, and is answered, says that it was read.
+    // It gets no acknowledgement; the answer to a ping behind it shows that it was read.
     if (this.starting && this.say(this.starting.frame)) this.say({ type: "ping", id: this.starting.id });
   }
 
@@ -221,7 +222,7 @@ export class Session extends Linked<SessionEvents> {
     for (const fate of changes.fates) this.pledges.settle(fate);
   }
 
-  /** Take over what an earlier visit, or another tab, could not send. */
+  /** Add the items that an earlier visit, or another tab, could not send. */
   private async adopt(): Promise<void> {
     const items = await this.keeper.load();
     this.order = Math.max(this.order, this.talk.adopt(items, !this.adopted));
@@ -230,7 +231,7 @@ export class Session extends Linked<SessionEvents> {
     this.flush();
   }
 
-  // what the gateway says
+  // // the gateway's frames
 
   /** @internal */
   hear(data: string | ArrayBuffer): void {
@@ -241,7 +242,7 @@ export class Session extends Linked<SessionEvents> {
     const before = talk.epoch;
     if (type === "welcome" && !(typeof frame.epoch === "string" && isCount(frame.offset) && isCount(frame.lastSeq)))
       return this.trouble("bad_frame", "a bad welcome", frame);
-    if (!this.line.live && type !== "welcome" && type !== "going_away") return; // nothing counts before it
+    if (!this.line.live && type !== "welcome" && type !== "going_away") return; // frames before it do not count
     if (!talk.heard(frame, platform.now(), platform.random())) return;
     if (isCount(frame._offset)) this.emit("frame", frame as SessionEvents["frame"]);
     else if (type === "welcome") this.welcomed(frame, before);

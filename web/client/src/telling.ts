@@ -1,15 +1,15 @@
 /**
- * The conversation as a page shows it: the core of `transcript`. Pure: what the session tells goes in, items come out.
+ * The conversation as a page shows it: the core of `transcript`. Pure: the session's events go in, items come out.
  *
- * In this order: records, by seq, as far as they are loaded; messages and answers of which it is known that they are records
- * now, before those have come; what waits in the outbox; the answer that is being written. Each thing is there once, whichever
- * way it was heard of first, and keeps its key on its way from one to the next. When nothing is on its way, the items are the
- * history, exactly.
+ * In this order: records, by seq, as far as they are loaded; messages and answers that are known to be records whose
+ * records have not come yet; the outbox; the answer that is being written. Each thing is there once, whichever event
+ * came first, and keeps its key on its way from one to the next. When nothing is under way, the items are the history,
+ * exactly.
  *
- * What an agent thought and which files it changed is in no record. Who saw it keeps it, of the newest answers.
+ * An agent's thoughts and changed files are in no record. A page that saw them keeps them, for the newest answers.
  *
- * Beside those, `notes` of what is in no history and worth a line: the agent's exits, and errors. They stand where they were
- * heard, the newest few of them.
+ * Beside those, `notes` on events that are in no history and worth a line: the agent's exits, and errors. They stand
+ * where they were heard, the newest few of them.
  */
 import { UnfinishedAnswer } from "./answer.ts";
 import { isCount, isObject, words } from "./frames.ts";
@@ -19,18 +19,18 @@ import { ANSWERS, answered, itemOf, itemOfOutbox, requestIdOf } from "./items.ts
 import type { AgentNow, Item, Json, NoteItem, OutboxItem, Page, RequestItem, SessionEvents, StoredRecord, Welcome, Work } from "./types.ts";
 
 const MOST_NOTES = 50;
-const MOST_WORKS = 50; // answers whose thoughts and changes are remembered
+const MOST_WORKS = 50; // answers whose thoughts and changes are kept
 const ANSWER_FRAMES: Record<string, boolean> = { permission_response: true, ask_user_answer: true };
 
 export class Telling {
   readonly history = new History();
-  /** What the agent said of itself last. */
+  /** The agent's last report on itself. */
   agent: AgentNow = {};
   private answer = new UnfinishedAnswer();
   private epoch = "";
   private outbox: OutboxItem[] = [];
   private coming = new Map<number, Item>(); // by seq: durable, and their records are not here yet
-  private keys = new Map<number, string>(); // of answers that were seen being written
+  private keys = new Map<number, string>(); // of answers that this page saw being written
   private works = new Map<number, Work>(); // likewise, by seq
   private notes: Array<{ after: number; note: NoteItem }> = [];
   private noted = 0;
@@ -41,7 +41,7 @@ export class Telling {
     return (this.shown ??= this.show());
   }
 
-  // what the session tells; each returns nothing and may change everything
+  // // the session's events; each returns nothing and may change everything
 
   welcomed({ epoch, lastSeq, recovered, first }: Welcome): void {
     if (this.history.welcomed(lastSeq, first, recovered)) this.notes = [];
@@ -84,7 +84,7 @@ export class Telling {
   nacked({ cid, reason }: SessionEvents["nack"]): void {
     const record = this.history.records.find((each) => each.cid === cid);
     if (reason !== "rejected" || !record) return;
-    // A marker stands there now, and what it answered is open again.
+    // Now a marker stands there, and the request that it answered is open again.
     const id = requestIdOf(record.content);
     const asked = this.history.records.find(({ content }) => id !== undefined && requestIdOf(content) === id);
     this.history.reread((asked ?? record).seq);
@@ -123,7 +123,7 @@ export class Telling {
     if (records.length) this.shown = undefined;
   }
 
-  /** If this record is an answer of the process that speaks, what was heard of it is over. */
+  /** If this record is an answer of the process that speaks, its streamed form is over. */
   private finish(record: StoredRecord): void {
     const cid = record.type === "rejected" ? (words(record.metadata.cid) ?? "") : record.cid;
     const type = record.type === "rejected" ? record.metadata.type : record.type;
@@ -137,7 +137,7 @@ export class Telling {
     this.shown = undefined;
   }
 
-  /** The answer is over. Its record is here, unless it came while nobody listened. */
+  /** The answer is over. Its record is here, unless it came during a cut. */
   private ended({ _offset: offset, seq, metadata }: SessionEvents["frame"]): void {
     if (this.answer.begun && isCount(seq) && seq > this.history.last) {
       this.saw(seq, this.key, this.answer.work);
@@ -156,7 +156,7 @@ export class Telling {
     if (this.works.size > MOST_WORKS) this.works.delete(this.works.keys().next().value!);
   }
 
-  /** What is known of the work on an answer: what its record says, and what was seen of it. */
+  /** The work on an answer: from its record, and from what the page saw of it. */
   private seen(seq: number, metadata: Json): Work {
     const { thinking, changes } = this.works.get(seq) ?? NO_WORK;
     return { ...workOf(metadata), thinking, changes };
@@ -173,7 +173,7 @@ export class Telling {
 
   private show(): Item[] {
     const items: Item[] = [];
-    const asked = new Map<string, number>(); // the last request of a name: where it stands
+    const asked = new Map<string, number>(); // the index of the last request of a name
     const cids = new Set<string>();
     const notes = [...this.notes];
     const settle = (id: string, answer: Json, sending: boolean) => {

@@ -1,7 +1,7 @@
 /**
- * A terminal as a page uses it: the shell around `TerminalView`, on a `Line` of its own to `/terminal/{id}`.
+ * A terminal for a page: the shell around `TerminalView`, on its own `Line` to `/terminal/{id}`.
  *
- * Bytes are told once and in order across every cut. What is typed waits for a connection, and goes to the process that it
+ * Output comes once and in order across every cut. Typed input waits for a connection, and goes to the process that it
  * was typed for or to none.
  */
 import type { Access } from "./access.ts";
@@ -11,7 +11,7 @@ import type { TerminalEvents, TerminalPosition } from "./types.ts";
 import { TerminalView } from "./viewing.ts";
 
 export interface TerminalOptions {
-  /** `view` looks, and neither types nor has a say in the size. */
+  /** `view` watches: it neither types nor counts for the size. */
   role?: "drive" | "view";
   cols?: number;
   rows?: number;
@@ -36,13 +36,13 @@ export class TerminalChannel extends Linked<TerminalEvents> {
     this.view = new TerminalView(name, role === "drive", cols && rows ? { cols, rows } : undefined);
   }
 
-  /** After which byte of which process the screen is; undefined while it is not known. */
+  /** The position of the screen: after which byte of which process; undefined while unknown. */
   get position(): TerminalPosition | undefined {
     return this.view.position;
   }
 
-  /** Type; text is sent as UTF-8. False if that is too much (64 KiB without a connection, 8 MiB at once with one): nothing of
-   * it was taken, and there is an `error` event `input_full`. */
+  /** Type; text is sent as UTF-8. False if that is too much (64 KiB without a connection, 8 MiB at once with one):
+   * nothing of it was taken, and there is an `error` event `input_full`. */
   write(data: string | Uint8Array): boolean {
     const taken = this.view.type(typeof data === "string" ? new TextEncoder().encode(data) : data, this.line.live);
     if (!taken && this.role === "drive") this.trouble("input_full", "too much to type");
@@ -50,14 +50,14 @@ export class TerminalChannel extends Linked<TerminalEvents> {
     return taken;
   }
 
-  /** What can be shown here. */
+  /** The size that fits here. */
   resize(cols: number, rows: number): void {
     const side = (value: number) => Math.min(1000, Math.max(1, Math.trunc(value) || 1));
     this.view.resize({ cols: side(cols), rows: side(rows) });
     this.flush();
   }
 
-  /** Send nothing until `resume`: what is there is not shown yet. */
+  /** Send nothing until `resume`: the screen is not drawn yet. */
   pause(): void {
     this.view.flow(true);
     this.flush();

@@ -1,7 +1,7 @@
 /**
- * The conversation as a page shows it: the shell around `Telling`. It listens to a session, and reads history at the start,
- * at every hole and after every cut, one question at a time. Make it in the same turn as the session: the beginning of an
- * answer that is being written is told once.
+ * The conversation as a page shows it: the shell around `Telling`. It listens to a session, and reads history at the
+ * start, at every hole and after every cut, one request at a time. Create it in the same turn as the session: the
+ * beginning of an unfinished answer comes only once.
  */
 import { Events, HoldfastError } from "./events.ts";
 import type { Question } from "./history.ts";
@@ -11,7 +11,7 @@ import { Telling } from "./telling.ts";
 export { partsOf, stepsOf } from "./work.ts";
 import type { AgentNow, Item, MessageItem, Sent, TranscriptEvents } from "./types.ts";
 
-const FIRST_AGAIN = 2; // the exponent of the first pause after a question that failed: about a second
+const FIRST_AGAIN = 2; // the exponent of the first pause after a failed request: about a second
 
 export function transcript(session: Session): Transcript {
   return new Transcript(session);
@@ -26,7 +26,7 @@ export class Transcript extends Events<TranscriptEvents> {
   private connections = 0;
   private stop: (() => void) | undefined;
   private scheduled = false;
-  private over = false; // nothing is asked any more
+  private over = false; // no further request
 
   constructor(session: Session) {
     super();
@@ -63,22 +63,22 @@ export class Transcript extends Events<TranscriptEvents> {
     return this.telling.items;
   }
 
-  /** What the agent said of itself since this page listens; tells of a change as the items do. */
+  /** The agent's reports on itself since this page listens; a change emits `change`, as for items. */
   get agent(): AgentNow {
     return this.telling.agent;
   }
 
-  /** Whether the newest page is here: before that, an empty list says nothing. */
+  /** Whether the newest page is here: before that, an empty list means nothing. */
   get loaded(): boolean {
     return this.telling.history.ready;
   }
 
-  /** Whether there is something before the first item. */
+  /** Whether there are items before the first one. */
   get more(): boolean {
     return this.telling.history.more;
   }
 
-  /** Load the page before the first item; whether there is still more then. Throws HoldfastError if it cannot be read. */
+  /** Load the page before the first item; returns whether there are more. Throws HoldfastError if it cannot be read. */
   async earlier(): Promise<boolean> {
     while (this.reading) await this.reading;
     const question = this.telling.history.earlier();
@@ -96,7 +96,7 @@ export class Transcript extends Events<TranscriptEvents> {
     return this.session.resend(cid, item);
   }
 
-  /** Listen no more. The session stays. */
+  /** Stop listening. The session stays. */
   close(): void {
     this.over = true;
     this.stop?.();
@@ -109,7 +109,7 @@ export class Transcript extends Events<TranscriptEvents> {
     this.scheduled = true;
     queueMicrotask(() => {
       this.scheduled = false;
-      // Whoever draws once a frame should not pay for the items of every word.
+      // A page that draws once a frame should not pay for the items of every word.
       const { telling } = this;
       this.emit("change", {
         get items() {
@@ -137,7 +137,7 @@ export class Transcript extends Events<TranscriptEvents> {
       .then(() => this.changed());
   }
 
-  /** One at a time: `reading` is the one that is under way, and never rejected. */
+  /** One at a time: `reading` is the running request, and never rejects. */
   private async read(question: Question): Promise<void> {
     const { connections } = this;
     const page = this.session.history({ ...question });
@@ -149,10 +149,11 @@ export class Transcript extends Events<TranscriptEvents> {
     }
   }
 
-  /** What cannot be read, or is not there yet, is asked for again after a pause, or on the next connection. */
+  /** After a failed request, or for records that are not there yet: request them again after a pause, or on the next
+   * connection. */
   private later(): void {
     const { platform } = this.session;
-    if (this.session.state.phase === "ended") this.over = true; // nobody comes back to it
+    if (this.session.state.phase === "ended") this.over = true; // the session never connects again
     if (this.over) return;
     this.stop = platform.after(500 + pause(FIRST_AGAIN + this.failures++, platform.random()), () => {
       this.stop = undefined;

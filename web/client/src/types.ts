@@ -1,8 +1,8 @@
 /**
- * What goes over the library's edge: the shapes a page reads and gives. Types only, no code.
+ * The library's public types: what a page passes in and gets. Types only, no code.
  *
- * Whatever the gateway or an agent may add is kept: a frame is an open object, and only what the library itself needs
- * of it is checked.
+ * Members that the gateway or an agent may add are kept: a frame is an open object, and only the members that the
+ * library itself uses are checked.
  */
 
 export type Json = Record<string, unknown>;
@@ -23,7 +23,7 @@ export type GetToken = (why: Why) => string | Promise<string>;
 /** A string, or parts that each have a `type`. */
 export type Content = string | Array<{ type: string } & Json>;
 
-/** A stored message, as docs/protocol/history.md has it. */
+/** A stored message, as in docs/protocol/history.md. */
 export interface StoredRecord {
   id?: string;
   seq: number;
@@ -58,7 +58,8 @@ export interface Welcome extends Json {
 
 export type Stage = "queued" | "sent" | "accepted" | "refused" | "expired";
 
-/** What waits to be stored, or was refused and waits for a decision. `frame` has `type` and the rest, without `cid`. */
+/** An item that is not stored yet, or was refused and waits for a decision. `frame` has `type` and the rest, without
+ * `cid`. */
 export interface OutboxItem {
   cid: string;
   frame: { type: string } & Json;
@@ -73,11 +74,11 @@ export interface Sent {
   cid: string;
   /** Durable for good. Rejected with HoldfastError: a nack's reason, `withdrawn`, `outbox_full`, `too_long`, `invalid`. */
   stored: Promise<{ seq: number; status?: string }>;
-  /** In the agent's hands. Rejected as `stored` is, and with `expired` or `interrupted`. */
+  /** The agent has it. Rejected as `stored` is, and with `expired` or `interrupted`. */
   delivered: Promise<{ seq: number }>;
 }
 
-/** How much of an image is fetched. What is not known yet counts as nothing. */
+/** The progress of fetching an image. Unknown numbers count as nothing. */
 export interface Pull {
   image: string;
   layers: number;
@@ -94,11 +95,11 @@ export interface SessionEvents {
   frame: Json & { type: string; _offset: number };
   /** Records after `after` were missed: read them. */
   gap: { after: number; lastSeq: number };
-  /** With the status `pulling` it says how far the image is fetched that the sandbox's start waits for, see `Pull`. */
+  /** With the status `pulling`, it has the progress of the image that the sandbox's start waits for, see `Pull`. */
   status: Json & { sandboxStatus?: string; status?: string; reason?: string } & Partial<Pull>;
   permission: Json & { requestId: string };
   question: Json & { requestId: string };
-  /** A permission or a question is open no more: `expired` also if the agent asks no more. */
+  /** A permission or a question is closed. `expired`: nobody answered, or the agent no longer asks. */
   settled: { requestId: string; status: "answered" | "expired" };
   ack: { cid: string; seq: number; stage: "accepted" | "stored"; status?: string };
   /** `retried`: this was no refusal. The frame is sent again, or was stored before. */
@@ -109,7 +110,7 @@ export interface SessionEvents {
   outbox: { items: OutboxItem[] };
   auth_expiring: { at?: string };
   going_away: { retryAfter: number };
-  /** Something was not as it should be, and nothing else is told of it. */
+  /** Something was wrong, and no other event reports it. */
   error: { code: string; error: string; frame?: unknown };
 }
 
@@ -120,11 +121,11 @@ export interface TerminalPosition {
 
 export interface TerminalEvents {
   state: State;
-  /** `goesOn`: what is shown is right and goes on; otherwise it is void: clear. `absent`: there is no terminal now. */
+  /** `goesOn`: the screen is right and goes on; otherwise it is void: clear it. `absent`: there is no terminal now. */
   ready: { epoch: string; cols: number; rows: number; goesOn: boolean; absent: boolean };
-  /** Bytes of the program, each once and in order. `old`: what your terminal answers to them must not be sent. */
+  /** Output of the program, each byte once and in order. `old`: do not send your terminal's replies to it. */
   data: { data: Uint8Array; old: boolean };
-  /** Clear, and show this picture instead. What your terminal answers to it must not be sent. */
+  /** Clear, and show this picture instead. Do not send your terminal's replies to it. */
   reset: { data: Uint8Array; epoch: string; cols: number; rows: number };
   exit: { code: number | null; signal: string | null };
   resize: { cols: number; rows: number };
@@ -132,18 +133,18 @@ export interface TerminalEvents {
   error: { code: string; error: string };
 }
 
-/** Beside these whatever the gateway says of a session. Those that may be absent are, where the gateway is an older one. */
+/** Beside these, everything that the gateway says of a session. An older gateway may lack some. */
 export interface Sandbox extends Json {
   id: string;
-  /** Where it runs, and what keeps it from the rest of that. */
+  /** The provider, and what isolates the sandbox from the rest of its host. */
   provider?: string;
   level?: string;
-  /** What it is made of, as it was named; null: nothing, or not known yet. */
+  /** The image, as it was named; null: none, or not known yet. */
   image?: string | null;
   imageDigest?: string | null;
-  /** A name, a command, or a server; null: what the gateway runs unless told otherwise. */
+  /** A name, a command, or a server; null: the gateway's default. */
   agent?: string | string[] | Json | null;
-  /** Only where one session is asked for alone. */
+  /** Only in the answer for a single session. */
   agentStatus?: (Partial<Record<"name" | "version" | "session" | "model" | "mode", string | null>> & { state: string }) | null;
 }
 
@@ -191,13 +192,14 @@ export interface RequestItem {
   /** The agent's own members: `toolName`, `toolInput`, `questions`, ... */
   content: Json;
   status: "open" | "answered" | "expired" | (string & {});
-  /** The members of the answer, also of one that is still on its way (`sending`). */
+  /** The members of the answer, also of one that is still being sent (`sending`). */
   answer?: Json;
   sending?: boolean;
   createdAt?: string;
 }
 
-/** What an agent says of its work. `thinking` and `changes` are in no record: they are there for who was here, and bounded. */
+/** An agent's reports on its work. `thinking` and `changes` are in no record: only pages that saw them have them, and
+ * they are bounded. */
 export interface Work {
   thinking: string;
   todo?: Json;
