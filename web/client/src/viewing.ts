@@ -71,7 +71,7 @@ export class TerminalView {
 
   // what the person does
 
-  /** Take what was typed; false if that is too much, and nothing of it was taken. `live`: it is sent at once. */
+  /** Take typed bytes; false if that is too much, and nothing of it was taken. `live`: they are sent at once. */
   type(keys: Uint8Array, live: boolean): boolean {
     if (!this.drives || this.unsent + keys.length > (live ? MOST_AT_ONCE : MOST_TYPED)) return false;
     for (let at = 0; at < keys.length; at += TYPED_FRAME) this.typed.push(keys.slice(at, at + TYPED_FRAME));
@@ -89,7 +89,7 @@ export class TerminalView {
     if (this.stage !== "away") this.said.set("flow", { type: paused ? "pause" : "resume" });
   }
 
-  /** What to send now: text for control, bytes for typing. */
+  /** The next frame to send: text for control, bytes for typing. */
   next(): string | Uint8Array | undefined {
     if (this.stage === "away") return undefined;
     for (const [kind, frame] of this.said) {
@@ -101,7 +101,7 @@ export class TerminalView {
     return piece;
   }
 
-  // what the gateway says
+  // // the gateway's frames
 
   hear(frame: string | ArrayBuffer): ViewEvent[] {
     return typeof frame === "string" ? this.text(readObject(frame)) : this.bytes(new Uint8Array(frame));

@@ -1,6 +1,6 @@
 /**
- * All sessions of a user as they change: `/ws/events`. Every connection begins with the whole list, so coming back needs no
- * position; what is told in between is one change each.
+ * All sessions of a user as they change: `/ws/events`. Every connection begins with the whole list, so coming back
+ * needs no position; each later frame is one change.
  */
 import { Access, type AccessOptions } from "./access.ts";
 import { isObject, readObject, words } from "./frames.ts";
@@ -26,7 +26,7 @@ export class Watch extends Linked<WatchEvents> {
 
   /** @internal */
   query(): Record<string, string> {
-    this.listed = []; // a connection that was lost may have been in the middle
+    this.listed = []; // the lost connection may have been in the middle of a list
     return {};
   }
 
@@ -61,7 +61,7 @@ export class Watch extends Linked<WatchEvents> {
       case "error":
         this.trouble(words(frame.code) ?? "error", words(frame.error) ?? "", frame);
     }
-    return typeof frame.type === "string"; // what is not known here is another gateway's news
+    return typeof frame.type === "string"; // an unknown type is news of a newer gateway
   }
 }
 

@@ -1,13 +1,13 @@
 /**
- * What an agent does besides talking, in the shape that pages draw. Pure. An agent may say anything here: what is not what
- * it should be is left out.
+ * An agent's work besides its text, in the shape that pages draw. Pure. An agent may send anything here: wrong members
+ * are left out.
  */
 import { isObject, words } from "./frames.ts";
 import type { AgentNow, AnswerItem, AnswerPart, Json, Step, Work } from "./types.ts";
 
 export const NO_WORK: Work = { thinking: "", changes: [] };
 
-/** What the record of an answer keeps of it. */
+/** The part of it that the answer's record keeps. */
 export function workOf({ todo, plan, usage, costUsd }: Json): Work {
   const cost = typeof costUsd === "number" ? { costUsd } : {};
   return {
@@ -31,11 +31,12 @@ export function stepsOf(said: Json | undefined): Step[] {
   });
 }
 
-/** The text of an answer and the tools it used, in their order. A result stands with its call; text that was cut off before
- * its mark stands at the end. */
+/** The text of an answer and the tools it used, in their order. A result stands with its call; text that was cut off
+ * before its mark stands at the end. */
 export function partsOf({ text, blocks }: Pick<AnswerItem, "text" | "blocks">): AnswerPart[] {
   const marks = blocks.filter(({ type }) => type === "text");
-  // Marks count Unicode characters. Most texts have none that are two here, and none of them is taken apart.
+  // Marks count Unicode characters. Most texts have none that take two units here, and then no text is split into
+  // characters.
   const letters = marks.length && /[\ud800-\udbff]/.test(text) ? [...text] : undefined;
   const places = marks.map(({ at }) => (Number.isSafeInteger(at) ? (at as number) : Infinity));
   const parts: AnswerPart[] = [];
@@ -63,7 +64,7 @@ export function partsOf({ text, blocks }: Pick<AnswerItem, "text" | "blocks">): 
 
 const TOLD = ["name", "version", "session", "model", "mode"] as const;
 
-/** What is known of the agent after this frame of it; `known` itself if that is the same. */
+/** The known facts about the agent after this frame; `known` itself if nothing changed. */
 export function agentAfter(known: AgentNow, frame: Json): AgentNow {
   const { retrying, ...rest } = known;
   if (frame.type !== "agent_status") return retrying ? rest : known;

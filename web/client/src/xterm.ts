@@ -1,11 +1,11 @@
 /**
  * A terminal on an xterm.js screen: `term.loadAddon(new HoldfastAddon(channel))`.
  *
- * Everything goes through `term.write`, in its order, so that a size applies to what was written for it and an answer of
- * the terminal can be told from typing: while bytes that are old are parsed, what the terminal answers is kept back.
+ * Everything goes through `term.write`, in its order. So a size applies to the output written for it, and the
+ * terminal's replies can be told from typing: while old bytes are parsed, the terminal's replies are dropped.
  *
- * Flow control: of what has come, at most about `HIGH_WATER` bytes wait to be parsed; then the gateway is asked to pause,
- * and below `LOW_WATER` to go on. Other viewers do not notice.
+ * Flow control: at most about `HIGH_WATER` received bytes wait to be parsed; then the gateway is asked to pause, and
+ * below `LOW_WATER` to go on. Other viewers do not notice.
  */
 import type { TerminalChannel } from "./terminal.ts";
 
@@ -19,7 +19,7 @@ interface Disposable {
   dispose(): void;
 }
 
-/** What is needed of an `@xterm/xterm` Terminal. */
+/** The used part of an `@xterm/xterm` Terminal. */
 export interface ScreenTerminal {
   readonly cols: number;
   readonly rows: number;
@@ -34,10 +34,10 @@ export class HoldfastAddon {
   private channel: TerminalChannel;
   private term: ScreenTerminal | undefined;
   private undo: Array<() => void> = [];
-  private parsing: boolean[] = []; // whether each piece that the terminal has yet to parse is old
+  private parsing: boolean[] = []; // for each piece that the terminal has yet to parse: whether it is old
   private waiting = 0;
   private paused = false;
-  private told = false; // a size that comes from the gateway is not said to it again
+  private told = false; // a size from the gateway is not sent back to it
 
   constructor(channel: TerminalChannel) {
     this.channel = channel;
@@ -68,20 +68,20 @@ export class HoldfastAddon {
     channel.resize(term.cols, term.rows);
   }
 
-  /** The channel stays: close it where it was opened. */
+  /** The channel stays open: whoever opened it closes it. */
   dispose(): void {
     for (const undo of this.undo.splice(0)) undo();
     this.term = undefined;
     if (this.paused) this.channel.resume();
   }
 
-  /** What is typed, and what the terminal answers by itself. xterm.js does not say which; only answers look like answers. */
+  /** Typed input and the terminal's own replies. xterm.js does not tell them apart; only replies look like replies. */
   private type(data: string | Uint8Array): void {
     if (this.parsing[0] && typeof data === "string" && ANSWER.test(data)) return;
     this.channel.write(data);
   }
 
-  /** In its turn: what was written before was written for the size before. */
+  /** In its turn: earlier output was written for the earlier size. */
   private size(cols: number, rows: number): void {
     this.write("", false, () => {
       if (this.term?.cols === cols && this.term.rows === rows) return;

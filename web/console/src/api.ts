@@ -1,4 +1,4 @@
-// The gateway's HTTP routes, typed. Whatever goes wrong comes out as an ApiError and nothing else.
+// The gateway's HTTP routes, typed. Every failure is an ApiError.
 import type { Agent, Mode, PendingMessage } from "@holdfast/client";
 import type { Sandbox } from "./sandbox.ts";
 
@@ -9,18 +9,18 @@ export interface Me {
   version: string;
   demo: boolean;
   tokens: boolean;
-  /** What a session gets that asks for nothing, and the most that this user may ask for. */
+  /** The network of a session that asks for none, and the most that this user may ask for. */
   network: { default: Network; max: Network };
   limits: Limits;
 }
 
-/** What somebody has, and how much they may. `used` is null where the gateway does not know, or for what is counted a second. */
+/** A user's usage and limits. `used` is null if the gateway does not know it, or if the limit is a rate. */
 export type Limits = Record<"sessions" | "running" | "stored" | "requests" | "agentRecords", { used: number | null; max: number; setting: string }>;
 
 export type Network = "none" | "outbound";
 
-/** Where sessions can run. `image`: what they are made of there unless they name another; null: of none. `images`: patterns of those that
- * may be named besides. `networks`: what they can have there. */
+/** The providers. `image`: the default image there; null: none. `images`: patterns of further images that may be named.
+ * `networks`: the networks available there. */
 export interface Provider {
   name: string;
   level: string;
@@ -36,7 +36,8 @@ export interface Providers {
   providers: Provider[];
 }
 
-/** The agents that a session may have, and why others not; `default` is what one gets that names none. */
+/** The agents that a session may have, and why others are not available. `default` is the agent of a session that names
+ * none. */
 export interface Agents {
   agents: Agent[];
   default: string;
@@ -100,7 +101,7 @@ export interface NewShare extends Share {
   token: string;
 }
 
-/** `status` is 0 and `code` "unreachable" where no answer came at all. `message` is a sentence for people. */
+/** `status` is 0 and `code` "unreachable" if there was no answer. `message` is a sentence for people. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
   readonly status: number;
@@ -117,12 +118,12 @@ export class ApiError extends Error {
 
 let refused: () => void = () => {};
 
-/** Say what happens when the gateway no longer knows who we are (401 on any route but signing in). */
+/** What to do when the gateway no longer knows the user (401 on any route but signing in). */
 export function onSignedOut(listener: () => void): void {
   refused = listener;
 }
 
-/** The raw answer, for what is not JSON (files, logs); an ApiError if it is a refusal. */
+/** The raw answer, for content that is not JSON (files, logs); an ApiError if it is a refusal. */
 export async function fetchFrom(path: string, init: RequestInit = {}): Promise<Response> {
   let answer: Response;
   try {
@@ -142,7 +143,7 @@ export async function fetchFrom(path: string, init: RequestInit = {}): Promise<R
 const unreachable = (): ApiError => new ApiError(0, "unreachable", "The gateway cannot be reached right now.");
 const isLate = (signal: AbortSignal): boolean => signal.reason instanceof DOMException && signal.reason.name === "TimeoutError";
 
-/** Everything waits for these two: an answer that never comes is none. */
+/** Everything waits for these two, so a missing answer counts as none after a while. */
 const soon = (): RequestInit => ({ signal: AbortSignal.timeout(30_000) });
 
 async function ask<T>(method: string, path: string, body?: unknown, how: RequestInit = {}): Promise<T> {
@@ -160,7 +161,7 @@ async function ask<T>(method: string, path: string, body?: unknown, how: Request
 
 const sandbox = (id: string): string => `/api/sandboxes/${encodeURIComponent(id)}`;
 
-/** A path below a root as `/files/` takes it: every name percent-encoded on its own. */
+/** A path below a root in the form of `/files/`: every name percent-encoded on its own. */
 export function filePath(id: string, path: string, options: { root?: string; source?: string; generation?: number } = {}): string {
   const names = path.split("/").filter(Boolean).map(encodeURIComponent).join("/");
   const query = new URLSearchParams(Object.entries(options).filter(([, value]) => value !== undefined).map(([name, value]) => [name, String(value)]));

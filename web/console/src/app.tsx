@@ -1,4 +1,4 @@
-// The frame around everything: who is here, the sessions at the left, one of them at the right.
+// The frame: the user, the sessions at the left, one of them at the right.
 import { effect, signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { about, AboutDialog } from "./about.tsx";
@@ -27,7 +27,7 @@ const linkOver = takeWord("signin") === "over";
 const unreachable = signal<string | undefined>(undefined);
 const wasHere = signal<string | undefined>(undefined);
 
-/** Ask who is here until somebody answers. */
+/** Ask who is signed in until there is an answer. */
 export async function begin(): Promise<void> {
   for (let pause = 500; me.value === undefined; pause = Math.min(pause * 2, 8000)) {
     try {
@@ -40,7 +40,7 @@ export async function begin(): Promise<void> {
   }
 }
 
-// Who has to sign in again comes back to where they were, even by a link that leads to the front door.
+// A user who signs in again comes back to the same place, even by a link that leads to the start page.
 effect(() => {
   if (me.value) {
     const name = own("return", (wasHere.value = me.value.userId));
@@ -111,7 +111,7 @@ function Shell() {
       opener.value = null;
     }
   }, [drawer.value, asDrawer]);
-  // Who opened it is asked now: once the page behind it is inert, nothing there has the focus any more.
+  // Ask now who opened it: once the page behind it is inert, nothing there has the focus any more.
   const open = (event: Event): void => {
     opener.value = event.currentTarget as Element;
     drawer.value = true;

@@ -1,4 +1,4 @@
-// The "pull the plug" menu in a session's header, for gateways that allow it: what nobody else needs is not loaded.
+// The "pull the plug" menu in a session's header, for gateways that allow it. Its code is loaded only there.
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { SessionHandle } from "./house.ts";

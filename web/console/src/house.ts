@@ -1,4 +1,7 @@
-// What the whole page knows: who is here, which sessions there are, and the ones that are open.
+// The page's shared state: the user, the sessions, and the open ones.
+// 
+// One watch keeps `sandboxes` true. An open session has its own socket, held by its handle. A handle that is left while
+// something still waits to be sent stays in the background until that is gone.
 //
 // One watch keeps `sandboxes` true. A session that is open has its own socket, held by its handle; a handle that is left while
 // something still waits to be sent stays behind until that is gone.
@@ -18,13 +21,13 @@ import { seeAs, settleSeen } from "./unread.ts";
 
 /** undefined: not asked yet; null: nobody. */
 export const me: Signal<Me | null | undefined> = signal(undefined);
-/** Whether nobody is here because somebody said so: then nothing of theirs waits for them. */
+/** Whether the user signed out on purpose: then nothing of theirs waits for them. */
 export const leftOnPurpose = signal(false);
-/** What they have and may have, at most some seconds old; undefined: not known. */
+/** The user's usage and limits, at most some seconds old; undefined: not known. */
 export const limits: Signal<Limits | undefined> = signal(undefined);
-/** Where sessions can run, as of the last look; undefined: not known, and nothing to choose. */
+/** The providers at the last look; undefined: not known, and no choice. */
 export const providers: Signal<Providers | undefined> = signal(undefined);
-/** Which agents a session may have, as of the last look; undefined: not known. */
+/** The agents at the last look; undefined: not known. */
 export const agents: Signal<Agents | undefined> = signal(undefined);
 /** undefined until the first list came. */
 export const sandboxes: Signal<ReadonlyMap<string, Sandbox> | undefined> = signal(undefined);
@@ -35,20 +38,20 @@ const SYNCS_KEPT = 200;
 
 export interface SessionHandle {
   readonly id: string;
-  /** Of this opening: no other one has it. */
+  /** Unique to this opening. */
   readonly key: number;
   /** Whose it is. */
   readonly user: string;
-  /** When it was made: another one of the same id is another session. */
+  /** When it was created: a later creation time under the same id is another session. */
   readonly created: string;
   readonly client: Session;
   readonly transcript: Transcript;
-  /** The newest that is known of it; stays what it was when the session is gone. */
+  /** Its newest known state; stays when the session is gone. */
   readonly sandbox: ReadonlySignal<Sandbox>;
   /** Steps of its sync, oldest first, at most 200: those before this visit, then live. */
   readonly syncEvents: ReadonlySignal<readonly SyncTransition[]>;
   readonly state: ReadonlySignal<State>;
-  /** Who its agent is, and whether it tries again, as the gateway knows it and as the agent said since. */
+  /** The agent's identity, and whether it retries its model: from the gateway, then from the agent's own frames. */
   readonly agent: ReadonlySignal<AgentNow>;
   /** How much of its image is fetched, while its start waits for that. */
   readonly pull: ReadonlySignal<Pull | undefined>;
@@ -58,17 +61,17 @@ export interface SessionHandle {
   /** Whether the newest page of history is here, and whether there is more before the first item. */
   readonly history: ReadonlySignal<{ loaded: boolean; more: boolean; loading: boolean }>;
   loadEarlier(): Promise<void>;
-  /** It stays behind the scenes until its outbox is empty. */
+  /** It stays in the background until its outbox is empty. */
   leave(): void;
 }
 
 const syncs = new Map<string, Signal<readonly SyncTransition[]>>();
 let opened = 0;
 let toldOfMemory = false;
-const lines = new Map<Session, Sandbox>(); // also of sessions that are left, while something waits to be sent
+const lines = new Map<Session, Sandbox>(); // also of left sessions, while something waits to be sent
 let watching: Watch | undefined;
 
-/** Who asks for a line is who it is for, also when the cookie is another's by the time it comes back. */
+/** A line belongs to the user who opened it, even if the cookie is another user's when it reconnects. */
 function identity(): { getToken?: () => Promise<string> } {
   const who = me.peek();
   if (!who?.tokens) return {};
@@ -82,7 +85,7 @@ function identity(): { getToken?: () => Promise<string> } {
   return { getToken };
 }
 
-/** Somebody else is here now: nothing that this page holds is theirs, so it goes, and begins again. */
+/** Another user signed in: drop everything that this page holds, and begin again. */
 function startAnew(): void {
   forgetMe();
   history.replaceState(null, "", location.pathname);
@@ -101,7 +104,7 @@ function forget(id: string): void {
   if (rest.delete(id)) sandboxes.value = rest;
 }
 
-/** Ask who is here, and begin to watch if it is somebody. Throws ApiError where nobody can say. */
+/** Ask who is signed in, and begin to watch if somebody is. Throws ApiError without an answer. */
 export async function arrive(): Promise<void> {
   try {
     const who = await api.me();
@@ -125,14 +128,14 @@ export async function arrive(): Promise<void> {
 }
 
 const LIMITS_EVERY = 10_000; // the gateway counts no more often
-/** See how the providers are. What was known stays if nobody can say. */
+/** Read the providers' state. Without an answer the known state stays. */
 export async function lookAtProviders(): Promise<void> {
   const user = me.peek()?.userId;
   const found = await api.providers().catch(() => undefined);
   if (found && user !== undefined && me.peek()?.userId === user) providers.value = found;
 }
 
-/** See which agents there are. What was known stays if nobody can say. */
+/** Read the list of agents. Without an answer the known list stays. */
 export async function lookAtAgents(): Promise<void> {
   const user = me.peek()?.userId;
   const found = await api.agents().catch(() => undefined);
@@ -141,7 +144,7 @@ export async function lookAtAgents(): Promise<void> {
 
 let looking: ReturnType<typeof setTimeout> | undefined;
 
-/** Something is another: see by and by what is left. */
+/** Something changed: read the limits again after a while. */
 function lookAtLimits(): void {
   looking ??= setTimeout(() => {
     const user = me.peek()?.userId;
@@ -160,7 +163,7 @@ function startWatching(): void {
   });
   line.on("sandboxes", ({ sandboxes: all }) => {
     const list = (all as unknown as Sandbox[]).filter(isMine);
-    if (list.length < all.length) void arrive().catch(() => undefined); // a list of somebody else's: who are we?
+    if (list.length < all.length) void arrive().catch(() => undefined); // the list belongs to another user: ask who is signed in
     settleSeen(list);
     const now = new Map(list.map((one) => [one.id, one]));
     for (const first of lines.values()) if ((now.get(first.id) ?? first).createdAt !== first.createdAt) void discard(first);
@@ -178,7 +181,7 @@ function startWatching(): void {
   line.on("sync", ({ id, ...step }) => note(id, step as unknown as SyncTransition));
 }
 
-/** A line ended for good: asking who we are tells whether it was because nobody knows us any more. */
+/** A line ended for good: ask who is signed in, in case the gateway no longer knows the user. */
 async function stillKnown(): Promise<void> {
   await api.me().catch(() => undefined);
 }
@@ -201,7 +204,7 @@ otherTabs?.addEventListener("message", ({ data }) => {
 
 function forgetMe(): void {
   stopWatching();
-  for (const line of lines.keys()) line.leave(); // whoever is here next must not send what this one wrote
+  for (const line of lines.keys()) line.leave(); // the next user must not send this one's messages
   lines.clear();
   syncs.clear();
   agentStates.clear();
@@ -260,7 +263,7 @@ function agentStateOf(id: string): Signal<AgentStatus | undefined> {
   return known;
 }
 
-/** Ask for a session alone: for its sync's past and its agent, and for one that the list does not have. */
+/** Read one session: for its sync's history and its agent, or if the list does not have it. */
 export async function lookUp(id: string): Promise<Sandbox> {
   const found = await api.status(id);
   learn(found);
@@ -271,7 +274,7 @@ export async function lookUp(id: string): Promise<Sandbox> {
 
 const stores = new Map<string, Outbox>();
 
-/** What waits to be sent is its writer's, and for this session: not for another one of the same id, later. */
+/** Waiting messages belong to their writer, and to this session: not to another one of the same id, later. */
 function outboxOf({ id, userId, createdAt }: Pick<Sandbox, "id" | "userId" | "createdAt">): Outbox {
   const store = stores.get(userId) ?? indexedDBOutbox(`holdfast ${userId}`);
   stores.set(userId, store);
@@ -279,7 +282,7 @@ function outboxOf({ id, userId, createdAt }: Pick<Sandbox, "id" | "userId" | "cr
   return { load: () => store.load(name), put: (_, item) => store.put(name, item), remove: (_, cid) => store.remove(name, cid) };
 }
 
-/** A session is gone for good, and what waited for it with it. */
+/** A session is gone for good, and its waiting messages with it. */
 async function discard(gone: Sandbox): Promise<void> {
   for (const [line, { id, createdAt }] of lines) if (id === gone.id && createdAt === gone.createdAt) line.leave();
   const outbox = outboxOf(gone);
@@ -287,7 +290,7 @@ async function discard(gone: Sandbox): Promise<void> {
   for (const { cid } of items) await outbox.remove("", cid).catch(() => undefined);
 }
 
-/** Open a session that is known (see `lookUp`); its socket stays until `leave`. */
+/** Open a known session (see `lookUp`); its socket stays until `leave`. */
 export function openSession(first: Sandbox): SessionHandle {
   const { id } = first;
   const user = me.peek()?.userId ?? first.userId;
@@ -303,8 +306,8 @@ export function openSession(first: Sandbox): SessionHandle {
   const agent = computed<AgentNow>(() => ({ ...agentIn(agentStateOf(id).value), ...said.value }));
   let left = false;
   client.on("welcome", ({ first: again }) => {
-    pull.value = undefined; // what is under way is said again
-    if (!again) void lookUp(id).catch(() => undefined); // another process: it may be another one in what it says of itself
+    pull.value = undefined; // a running pull is reported again
+    if (!again) void lookUp(id).catch(() => undefined); // a new process may report something else about itself
   });
   client.on("status", (said) => (pull.value = pullIn(said, pull.peek())));
   client.on("state", (next) => {
@@ -357,12 +360,12 @@ export async function setMode(id: string, mode: Mode): Promise<void> {
   await lookUp(id);
 }
 
-/** Whoever waits for the next try does not have to: all lines look for their gateway now. */
+/** All lines look for their gateway now, without waiting for the next try. */
 export function tryNow(): void {
   dispatchEvent(new Event("online"));
 }
 
-/** Calls in between are one call; a page that nobody sees is told four times a second. */
+/** Several calls become one; a hidden page gets four a second. */
 function oncePerFrame(act: () => void): () => void {
   let due = false;
   return () => {

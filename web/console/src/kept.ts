@@ -1,4 +1,5 @@
-// What this browser remembers for the page. A browser that keeps nothing (private windows, full discs) costs the memory, not the page.
+// The page's data in this browser. A browser that stores nothing (private windows, full disks) costs the memory, not
+// the page.
 
 const PREFIX = "holdfast.";
 
@@ -31,26 +32,26 @@ export const keptHere = {
   set: (name: string, value: string | null): void => write(sessionStorage, name, value),
 };
 
-/** The name of what is one user's own: another one of this browser neither reads nor changes it. */
+/** The key of one user's own data: another user of this browser neither reads nor changes it. */
 export const own = (name: string, user: string): string => `${name}.${JSON.stringify(user)}`;
 
 const dropped = new Set<string>();
 const draftName = (user: string, session: string): string => `${own("draft", user)}.${session}`;
 
-/** Words that are not sent yet. */
+/** Text that is not sent yet. */
 export const drafts = {
   get: (user: string, session: string): string | null => keptHere.get(draftName(user, session)),
   set(user: string, session: string, text: string | null): void {
     if (!dropped.has(user)) keptHere.set(draftName(user, session), text);
   },
-  /** All of this user's, and whatever a field that is about to close would add. */
+  /** All of this user's text, and the text of a field that is about to close. */
   drop(user: string): void {
     dropped.add(user);
     try {
       const begins = PREFIX + draftName(user, "");
       for (const name of Object.keys(sessionStorage)) if (name.startsWith(begins)) sessionStorage.removeItem(name);
     } catch {
-      // then nothing was kept
+      // then nothing was stored
     }
   },
   /** The user is here (again). */

@@ -1,10 +1,10 @@
-// How much of an image is fetched, as frames say it and as people read it. Pure.
+// The progress of fetching an image, from frames and in words. Pure.
 import { count, size } from "./panes/figures.ts";
 import type { Pull } from "./sandbox.ts";
 
 export type { Pull };
 
-/** What is known of a pull after a `session_status` or `connection_status`; whatever else the session is said to be, it does not pull. */
+/** The known progress after a `session_status` or `connection_status`; in any other state the session does not pull. */
 export function pullIn(said: { status?: string } & Partial<Pull>, before: Pull | undefined): Pull | undefined {
   if (said.status === undefined) return before;
   if (said.status !== "pulling" || typeof said.image !== "string") return undefined;

@@ -1,4 +1,4 @@
-// Where one is: `#/s/<session>`. Everything else is the list.
+// The place in the page: `#/s/<session>`. Everything else is the list.
 import { computed, signal } from "@preact/signals";
 
 const hash = signal(location.hash);
@@ -19,7 +19,7 @@ export function go(to: string): void {
   hash.value = location.hash;
 }
 
-/** Take the word `#name=value` out of the address: it was for the page, not for its history. */
+/** Remove `#name=value` from the address: it was for the page, not for its history. */
 export function takeWord(name: string): string | null {
   const found = new RegExp(`^#${name}=([^&]*)$`).exec(location.hash)?.[1] ?? null;
   if (found !== null) history.replaceState(null, "", location.pathname);

@@ -37,9 +37,9 @@ export interface Sandbox {
   sandboxStatus: string;
   provider: string;
   level: string;
-  /** As it was named; null: of none, or what the gateway's is at its first start. */
+  /** As it was named; null: none, or the gateway's default at its first start. */
   image: string | null;
-  /** What that name meant at the first start. */
+  /** The image that the name meant at the first start. */
   imageDigest: string | null;
   /** How much of its image is fetched, while its start waits for that. */
   pull?: Pull | null;
@@ -55,14 +55,14 @@ export interface Sandbox {
   network: "none" | "outbound";
   /** A name, a command, or a server; null: what the gateway runs unless told otherwise. */
   agent: string | string[] | { command: string | string[] } | null;
-  /** Who the agent says it is and what it may do, only where one session is asked for alone. */
+  /** The agent's identity and abilities; only in the answer for a single session. */
   agentStatus?: AgentStatus | null;
   repoUrl: string | null;
   repoBranch: string | null;
   sync: Sync | null;
-  /** Where it stands among those that wait to be started; `reason`: which limit it waits for. */
+  /** Its place among the sessions that wait to start; `reason`: the limit it waits for. */
   queue?: { position: number; reason: string | null } | null;
-  /** What it is held to and what it uses, only where one session is asked for alone; null: nothing is known of that. */
+  /** Its limits and its usage, only in the answer for a single session; null: unknown. */
   limits?: ResourceLimits | null;
   usage?: ResourceUsage | null;
 }
@@ -83,7 +83,7 @@ export interface ResourceLimits {
   pids: number | null;
 }
 
-/** The same; null: nobody counts. */
+/** The same; null: not measured. */
 export interface ResourceUsage {
   memory: number | null;
   cpuSeconds: number | null;

@@ -1,4 +1,4 @@
-/** Whom a JWT names; undefined where that cannot be read. Nothing is proven by it: that is the gateway's to do. */
+/** The user named in a JWT; undefined if it is unreadable. This proves nothing: the gateway checks it. */
 export function userOf(token: string): string | undefined {
   try {
     const bytes = atob((token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/"));

@@ -1,4 +1,4 @@
-// How much of a session was not looked at in this browser: its last record's number less the last one seen.
+// How much of a session is unread in this browser: its last record's number less the last one seen.
 import { signal } from "@preact/signals";
 import { kept, own } from "./kept.ts";
 import type { Sandbox } from "./sandbox.ts";
@@ -8,7 +8,7 @@ type Seen = Readonly<Record<string, number>>;
 let name = "";
 const seen = signal<Seen | undefined>(undefined);
 
-/** Whose eyes these are. */
+/** The user who is reading. */
 export function seeAs(user: string): void {
   name = own("seen", user);
   seen.value = load();
@@ -38,7 +38,7 @@ export function markSeen(id: string, seq: number): void {
   if ((seen.peek()?.[id] ?? -1) < seq) keep({ ...seen.peek(), [id]: seq });
 }
 
-/** The whole list came: on a first visit all of it counts as seen, and what is gone is forgotten. */
+/** The whole list came: on a first visit all of it counts as seen, and gone sessions are forgotten. */
 export function settleSeen(all: Iterable<Sandbox>): void {
   const before = seen.peek();
   keep(Object.fromEntries([...all].map((one) => [one.id, before ? Math.min(before[one.id] ?? 0, one.lastSeq) : one.lastSeq])));

@@ -1,11 +1,11 @@
-// What a sandbox uses of what it may use, in words and shares. Pure.
+// A sandbox's usage and limits, in words and shares. Pure.
 import { size } from "./panes/figures.ts";
 import type { ResourceLimits, ResourceUsage } from "./sandbox.ts";
 
 export interface Use {
   what: "Memory" | "Processors" | "Processes";
   words: string;
-  /** Of its limit, 0 to 1; undefined where there is none, or nobody counts. */
+  /** Its share of the limit, 0 to 1; undefined without a limit or a measurement. */
   share: number | undefined;
 }
 
@@ -17,14 +17,14 @@ export interface Look {
   usage: ResourceUsage | null;
 }
 
-/** How many processors were busy between two looks at the same start; undefined where that cannot be said. */
+/** How many processors were busy between two looks at the same start; undefined if unknown. */
 export function busy(before: Look | undefined, now: Look): number | undefined {
   const [was, is] = [before?.usage?.cpuSeconds ?? null, now.usage?.cpuSeconds ?? null];
   if (!before || was === null || is === null || before.incarnation !== now.incarnation || now.at <= before.at || is < was) return undefined;
   return (is - was) / (now.at - before.at);
 }
 
-/** A row for each thing that is limited or counted; none where nothing is known. */
+/** A row for each limit or measurement; none if nothing is known. */
 export function uses(before: Look | undefined, now: Look): Use[] {
   const { limits, usage } = now;
   const rate = busy(before, now);

@@ -1,4 +1,4 @@
-// Status words and what they mean to somebody who reads them for the first time.
+// Status words, explained for somebody who reads them for the first time.
 import type { Agent, Mode } from "@holdfast/client";
 import type { Agents, Limits, Network, Provider } from "./api.ts";
 import { size } from "./panes/figures.ts";
@@ -27,7 +27,7 @@ export const SYNC: Record<SyncState, { word: string; tone: Tone; moving?: boolea
 
 export const nameOf = (sandbox: Sandbox): string => sandbox.title || sandbox.id;
 
-/** What keeps a sandbox's programs from everything else. */
+/** What isolates a sandbox's programs. */
 export const LEVEL: Record<string, string> = {
   trusted: "Plain programs of the gateway's user. They may do whatever that user may.",
   contained: "A box on the gateway's host: files, processes and system calls of its own.",
@@ -38,7 +38,7 @@ export const LEVEL: Record<string, string> = {
 /** Whether the store has nothing of it at all, so that what is on its disk may stay: the gateway names the way then. */
 export const mayKeepDisk = (one: Pick<Sandbox, "status" | "reason">): boolean => one.status === "unrestored" && (one.reason ?? "").includes("{keep:true} to go on");
 
-/** What the chosen network means. With `outbound` the host's network is shared, and nothing less is true of it. */
+/** The meaning of the chosen network. With `outbound` the host's network is shared, and the text must say so. */
 export function networkWords(network: Network, most: Network, clones: boolean, possible: readonly Network[] = ["none", "outbound"]): string {
   if (network === "outbound") return "The sandbox shares the host's network: it reaches the outside, the host's own services and what others run there, and it can be reached.";
   const own = possible.includes("outbound");
@@ -47,7 +47,7 @@ export function networkWords(network: Network, most: Network, clones: boolean, p
   return most === "none" ? `${inside} This gateway lets no user ask for more (HOLDFAST_NETWORK_MAX).` : inside;
 }
 
-/** Which images may be named at a provider, where there is a choice. */
+/** The images that may be named at a provider, if there is a choice. */
 export function imageWords({ image, images }: Pick<Provider, "image" | "images">): string {
   const any = images.some((pattern) => pattern === "*" || pattern === "**");
   const most = any ? "Any image may be named." : `These may be named: ${images.join(", ")}.`;
@@ -60,7 +60,7 @@ export const namedImages = ({ image, images }: Pick<Provider, "image" | "images"
 
 const NEAR = 0.8;
 
-/** What somebody has nearly used up, or has, in a sentence each; nothing while all is far away. */
+/** A sentence for each limit that is nearly or fully used up; nothing while all are far away. */
 export function limitWords(limits: Limits): string[] {
   const told: [Limits[keyof Limits], (used: string, max: string) => string, (count: number) => string][] = [
     [limits.running, (used, max) => `${used} of ${max} sandboxes run`, String],
@@ -83,10 +83,10 @@ export const MODE: Record<Mode, { word: string; meaning: string }> = {
   all: { word: "Do everything", meaning: "It never asks. Only its sandbox limits it" },
 };
 
-/** As a session's description has it: a name, a command, a server, or nothing. */
+/** In a session's description: a name, a command, a server, or nothing. */
 type Chosen = Sandbox["agent"];
 
-/** What a session's agent is called. If nothing was chosen, it is the gateway's own choice. */
+/** The name of a session's agent. If nothing was chosen, it is the gateway's own choice. */
 export function agentName(chosen: Chosen, known: Agents | undefined): string {
   const command = chosen === null || typeof chosen === "string" ? [] : Array.isArray(chosen) ? chosen : [chosen.command].flat();
   const name = chosen === null ? (known?.default ?? "") : typeof chosen === "string" ? chosen : (command[0]?.split("/").at(-1) ?? "");
@@ -98,7 +98,7 @@ export function titleOf(name: string, known: readonly Agent[]): string {
   return found ? found.title.split(/[,:]/)[0] ?? name : name.length > 40 ? `${name.slice(0, 40)}…` : name;
 }
 
-/** Which version it runs as at its next start, where nobody has said which one runs. */
+/** The version at its next start, if no running one is known. */
 export function versionOf(chosen: Chosen, known: Agents | undefined): string | undefined {
   const said = chosen ?? known?.default ?? "";
   if (typeof said !== "string") return undefined;
@@ -106,7 +106,7 @@ export function versionOf(chosen: Chosen, known: Agents | undefined): string | u
   return version || (known?.agents.find((one) => one.name === name)?.current ?? undefined);
 }
 
-/** Whether it knows the conversation; nothing where nobody can say. */
+/** Whether it remembers the conversation; nothing if unknown. */
 export function memoryWords(chosen: Chosen, known: Agents | undefined, forgot: boolean): string {
   if (forgot) return "It has forgotten an earlier part of the conversation.";
   const said = chosen ?? known?.default ?? "demo";
@@ -120,7 +120,7 @@ export const isDemo = (chosen: Chosen, known: Agents | undefined): boolean => (c
 // Of these no message goes into a running turn: it would wait like any other.
 const NO_STEERING = ["demo", "none", "gemini"];
 
-/** Whether an agent takes what is said to it while it works. */
+/** Whether an agent takes messages while it works. */
 export function steers(chosen: Chosen, known: Agents | undefined): boolean {
   const said = chosen ?? known?.default ?? "demo";
   const name = typeof said === "string" ? said.split("@")[0] ?? "" : "";
@@ -129,7 +129,7 @@ export function steers(chosen: Chosen, known: Agents | undefined): boolean {
 
 const KEY: Record<string, string> = { "claude-code": "ANTHROPIC_API_KEY", codex: "OPENAI_API_KEY", gemini: "GEMINI_API_KEY" };
 
-/** What a session with that agent needs, for somebody who is about to make one. */
+/** What a session with that agent needs, for somebody who is about to create one. */
 export function agentHelp(name: string, network: Network): string {
   if (name === "demo") return "It needs no model: it repeats what you say, and does a few things on request.";
   if (name === "none") return "Terminals and files only. Nobody answers messages.";

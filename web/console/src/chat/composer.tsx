@@ -17,11 +17,11 @@ const KEPT_AT_ONCE = 8 * 1024;
 interface ComposerProps {
   session: SessionHandle;
   turn: Turn;
-  /** Hands out functions that write into the field: in place of what is there, and before it. */
+  /** Gives out functions that write into the field: one replaces its text, one inserts before it. */
   onReady: (write: (text: string) => void, add: (text: string) => void) => void;
 }
 
-/** Where one writes. It takes text at all times; what cannot be sent yet waits in the outbox. */
+/** The text field. It takes text at all times; a message that cannot be sent yet waits in the outbox. */
 export function Composer({ session, turn, onReady }: ComposerProps) {
   const draft = useSignal(drafts.get(session.user, session.id) ?? "");
   const notTaken = useSignal<string | undefined>(undefined);
@@ -32,7 +32,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     draft.value = text;
     notTaken.value = undefined;
     clearTimeout(keeping.current);
-    if (text.length <= KEPT_AT_ONCE) keep(); // a view that takes the place of this one reads it before this one is gone
+    if (text.length <= KEPT_AT_ONCE) keep(); // a view that replaces this one reads it before this one is gone
     else keeping.current = setTimeout(keep, 150);
   };
   const keep = (): void => {
@@ -75,7 +75,7 @@ export function Composer({ session, turn, onReady }: ComposerProps) {
     keep();
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    // 229: the key belongs to an input method that has not finished, whatever it says it is.
+    // 229: the key belongs to an input method that has not finished, whatever key it names.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
     send(maySteer && (event.ctrlKey || event.metaKey));

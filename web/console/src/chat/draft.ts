@@ -1,4 +1,4 @@
-// What becomes of a draft that is sent.
+// Prepares a draft for sending.
 
 /** Without the empty lines before it and the blanks after it; the first line keeps its indent. */
 export function wordsOf(draft: string): string {
@@ -7,7 +7,7 @@ export function wordsOf(draft: string): string {
   return text.slice(blank.lastIndexOf("\n") + 1);
 }
 
-/** Whether it has more bytes than that as a frame carries it, with its quotes and escapes. */
+/** Whether it has more bytes than that inside a frame, with its quotes and escapes. */
 export function isLonger(text: string, most: number): boolean {
   if (text.length * 6 + 2 <= most) return false; // nothing needs more than \u0000
   return text.length > most || new TextEncoder().encode(JSON.stringify(text)).length > most;

@@ -19,7 +19,7 @@ interface RowProps {
 }
 
 interface RowState {
-  unshown: Item | null; // could not be drawn; another one may
+  unshown: Item | null; // an item that could not be drawn; another one may
 }
 
 export class Row extends Component<RowProps, RowState> {
@@ -70,7 +70,7 @@ const FAILED = ["expired", "interrupted", "cancelled", "refused", "rejected"];
 
 function Mine({ item, session }: { item: MessageItem; session: SessionHandle }) {
   const failed = FAILED.includes(item.status);
-  // What went out on a line that is gone has not arrived: it is sent again, and waits until then.
+  // A frame sent on a lost connection has not arrived: it is sent again, and waits until then.
   const status = item.status === "sent" && session.state.value.phase !== "online" ? "queued" : item.status;
   const stage = STAGES[status];
   return (
@@ -121,7 +121,7 @@ function Failed({ item, session }: { item: MessageItem; session: SessionHandle }
 
 const LONG = 4000;
 
-/** What was said; of something very long the beginning, until somebody wants all. */
+/** The text; only the beginning of a very long one, until somebody asks for all. */
 function Bubble({ item }: { item: MessageItem }) {
   const [all, setAll] = useState(false);
   const { text } = item;
@@ -151,7 +151,7 @@ const ENDINGS = new Map<string | undefined, string>([
   ["aborted", "Stopped."],
 ]);
 
-/** What was said already is not read again with each word that follows it. */
+/** Finished text is not parsed again with each new word. */
 class Said extends Component<{ text: string; growing: boolean }> {
   override shouldComponentUpdate({ text, growing }: { text: string; growing: boolean }): boolean {
     return text !== this.props.text || growing !== this.props.growing;

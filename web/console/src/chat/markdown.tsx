@@ -16,7 +16,7 @@ export function Markdown({ text, growing }: { text: string; growing: boolean }) 
   try {
     tokens = reader.current.read(text.replaceAll("\r\n", "\n"), !growing);
   } catch {
-    return <p class="plain-text">{text}</p>; // a text that marked stumbles over is still a text
+    return <p class="plain-text">{text}</p>; // a text on which marked fails is still a text
   }
   return <>{tokens.map((token, at) => block(token, at, 0))}</>;
 }

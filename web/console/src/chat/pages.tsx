@@ -9,7 +9,7 @@ import type { Page } from "./paging.ts";
 interface PageProps {
   page: Page;
   session: SessionHandle;
-  /** The end of the conversation: what changes, and is nearly always to be seen. */
+  /** The end of the conversation: it changes, and is nearly always visible. */
   tail: boolean;
 }
 
@@ -41,7 +41,7 @@ function Rows({ page, session, tail }: PageProps) {
   });
   useEffect(() => {
     const box = element.current;
-    // It comes into view, and the room it takes may be another since the page's width has changed.
+    // It comes into view, and its height may have changed with the page's width.
     const seen = (event: Event & { skipped?: boolean }): void => {
       const frame = box?.closest(".chat-scroll");
       if (event.skipped || !box || !frame) return;

@@ -8,7 +8,8 @@ export interface Page {
   items: readonly Item[];
 }
 
-/** Items by their numbers, so that a page stays the same when others come before it; what has none is with what it follows. */
+/** Items by their numbers, so that a page stays the same when others come before it; an item without a number is with
+ * the one before it. */
 export function pagesOf(items: readonly Item[]): Page[] {
   const pages: { key: number; items: Item[] }[] = [];
   for (const item of items) {

@@ -22,7 +22,8 @@ const AS_MARKDOWN = 32 * 1024; // as in tokens.ts, which is loaded later
 const SHOWN = 64 * 1024;
 const GROWING_SHOWN = 12 * 1024;
 
-/** Agent text. Very long ones are shown plainly, and only a part of them until somebody wants all: a page should stay quick. */
+/** Agent text. A very long one is shown plainly, and only a part of it until somebody asks for all: a page should stay
+ * quick. */
 export function Prose({ text, growing }: { text: string; growing: boolean }) {
   const [all, setAll] = useState(false);
   const markdown = load();

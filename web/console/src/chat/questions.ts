@@ -9,7 +9,7 @@ export interface Question {
   multiSelect: boolean;
 }
 
-/** What was given to the questions so far, in their order. */
+/** The answers so far, in the order of the questions. */
 export interface Given {
   chosen: readonly string[];
   own: string;
@@ -40,7 +40,7 @@ export function choose({ multiSelect }: Question, given: Given, label: string, o
   return { chosen: on ? [...kept, label] : kept, own: !multiSelect && on ? "" : given.own };
 }
 
-/** It is answered in somebody's own words. */
+/** The question gets an answer in the user's own words. */
 export function write({ multiSelect }: Question, given: Given, own: string): Given {
   return { chosen: !multiSelect && own ? [] : given.chosen, own };
 }

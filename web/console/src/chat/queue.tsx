@@ -1,4 +1,4 @@
-// What waits behind the turn that runs. The agent does not have it yet, so it can be taken back.
+// The messages that wait behind the running turn. The agent does not have them yet, so they can be taken back.
 import type { MessageItem } from "@holdfast/client";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -13,7 +13,7 @@ import { At } from "../when.tsx";
 interface QueueProps {
   session: SessionHandle;
   waiting: readonly MessageItem[];
-  /** Puts words into the composer, before those that are there. */
+  /** Inserts text into the composer, before its present text. */
   onEdit: (text: string) => void;
 }
 
@@ -36,7 +36,7 @@ export function Queue({ session, waiting, onEdit }: QueueProps) {
 
 const LONGER = 3600;
 
-/** Until when they wait for their sandbox; behind an answer they wait as long as it takes. */
+/** When their wait for a sandbox ends; behind an answer they wait as long as it takes. */
 function Expiry({ session, waiting }: { session: SessionHandle; waiting: readonly MessageItem[] }) {
   const first = useSignal<string | undefined>(undefined);
   const looks = useSignal(0);
@@ -50,7 +50,7 @@ function Expiry({ session, waiting }: { session: SessionHandle; waiting: readonl
         (messages) => {
           if (!over) first.value = messages.flatMap(({ expiresAt }) => expiresAt ?? []).sort()[0];
         },
-        () => undefined, // it is no loss not to know
+        () => undefined, // the page works without it
       );
     return () => void (over = true);
   }, [held, seqs.join(), looks.value]);

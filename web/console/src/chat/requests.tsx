@@ -1,4 +1,4 @@
-// What the agent asks of people: a permission, or questions. The first answer wins, wherever it was given.
+// The agent's requests to people: a permission, or questions. The first answer wins, wherever it was given.
 import type { Json, RequestItem } from "@holdfast/client";
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
@@ -46,7 +46,7 @@ export function PermissionCard({ item, session }: CardProps) {
   const mayBeAlways = Array.isArray(item.content.suggestions) && item.content.suggestions.length > 0;
   const answer = (allow: boolean, how: Json = {}) => session.client.answerPermission(item.requestId, { allow, behavior: allow ? "allow" : "deny", ...how });
   const { reason } = item.content;
-  const brief = briefOf(item.content.toolInput); // once it is answered, the tool itself says the rest
+  const brief = briefOf(item.content.toolInput); // once it is answered, the tool itself shows the rest
   return (
     <Card item={item} icon={<ShieldIcon />} title={`May the agent use ${tool}?`} badge={stateBadge(item, allowed ? [item.answer?.always === true ? "always allowed" : "allowed", "good"] : ["denied", "bad"])}>
       {isOpen(item) && typeof reason === "string" && reason ? <p class="card-reason">{reason}</p> : null}
@@ -72,7 +72,7 @@ export function PermissionCard({ item, session }: CardProps) {
   );
 }
 
-/** What a tool was given: its members one by one, long or nested ones as they are written. */
+/** A tool's input: its members one by one; long or nested ones as JSON. */
 export function Given({ value }: { value: unknown }) {
   if (value === undefined || value === null) return null;
   if (typeof value !== "object" || Array.isArray(value)) return <pre class="given" tabIndex={0}>{written(value)}</pre>;

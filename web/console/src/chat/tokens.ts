@@ -1,19 +1,19 @@
-// Markdown before it is anything to see. Pure: text in, tokens and harmless addresses out.
+// The parsing half of Markdown. Pure: text in, tokens and harmless addresses out.
 import { Lexer, type Tokens } from "marked";
 
 export type Token = Tokens.Generic;
 
 const OPTIONS = { gfm: true, breaks: true } as const;
 
-/** Longer texts are not read as Markdown: reading some takes far longer than twice as long for twice the text. */
+/** Longer texts are not parsed as Markdown: some take far more than twice as long for twice the text. */
 export const AS_MARKDOWN = 32 * 1024;
-const INLINE = 4 * 1024; // marks are looked for in blocks up to this long
-const MARKS = 600; // and with up to that many of what may be one
-const BLANKS = 250; // in a row; the rest of them are left out
+const INLINE = 4 * 1024; // emphasis and links are parsed in blocks up to this long
+const MARKS = 600; // and with up to that many characters that may begin one
+const BLANKS = 250; // in a row; further ones are left out
 const MOST_FENCES = 1000;
 const DEEP = /^[ \t]*(?:>[ \t]*|[-*+][ \t]+|\d{1,9}[.)][ \t]+){50}/m;
 
-/** Reads the marks within a block only where that is quickly done; else the block is plain words. */
+/** Parses the marks within a block only if that is quick; else the block is plain text. */
 class Careful extends Lexer {
   override inlineTokens(src: string, tokens: Token[] = []): Token[] {
     if (src.length <= INLINE && (src.match(/[*_~`[\]<\\@]/g)?.length ?? 0) <= MARKS) return super.inlineTokens(src, tokens as never) as Token[];
@@ -22,15 +22,16 @@ class Careful extends Lexer {
   }
 }
 
-/** Whether a text is to be read as Markdown at all. */
+/** Whether a text is parsed as Markdown at all. */
 export function isMarkdown(text: string): boolean {
   return text.length <= AS_MARKDOWN && (text.match(/^[ \t>]*(?:```|~~~)/gm)?.length ?? 0) <= MOST_FENCES && !DEEP.test(text);
 }
 
 const lex = (text: string): Token[] => (isMarkdown(text) ? new Careful(OPTIONS).lex(text) : text ? [{ type: "plain", raw: text }] : []);
 
-/** Tokens of a text that grows: what is before the last few blocks is settled and not read again. At its end it is read as a
- * whole, once, so that a reference defined below is known above. A text that is not read as Markdown is one token, `plain`. */
+/** Tokens of a growing text: everything before the last few blocks is settled and not parsed again. At its end it is
+ * parsed as a whole, once, so that a reference defined below is known above. A text that is not parsed as Markdown is
+ * one token, `plain`. */
 export class Growing {
   private text = "";
   private tokens: Token[] = [];
@@ -39,14 +40,14 @@ export class Growing {
     const text = told.replace(/[ \t]{2,}/g, (blanks) => blanks.slice(0, BLANKS));
     const settled = whole || !text.startsWith(this.text) ? [] : this.tokens.slice(0, -3);
     const start = settled.map((token) => token.raw).join("");
-    // marked reads some white space as other white space: then what was read does not say where it ended
+    // marked treats some white space as other white space: then its tokens do not say where the text ended
     this.tokens = start && text.startsWith(start) && text.length <= AS_MARKDOWN ? [...settled, ...lex(text.slice(start.length))] : lex(text);
     this.text = text;
     return this.tokens;
   }
 }
 
-/** Only addresses that are whole and lead to the web or to mail are links; of the rest the text stays. */
+/** Only whole addresses that lead to the web or to mail are links; of others only the text stays. */
 export function safeAddress(href: string): string | undefined {
   try {
     const url = new URL(href);
@@ -56,7 +57,7 @@ export function safeAddress(href: string): string | undefined {
   }
 }
 
-/** Plain lines that are set in columns with spaces (usage texts, listings): they only line up in letters of one width. */
+/** Plain lines set in columns with spaces (usage texts, listings): they line up only in a monospaced font. */
 export function inColumns(raw: string): boolean {
   const lines = raw.split("\n");
   return lines.length > 2 && lines.filter((line) => /\S {3,}\S/.test(line)).length * 2 >= lines.length;
@@ -64,7 +65,7 @@ export function inColumns(raw: string): boolean {
 
 const NAMED = new Map(Object.entries({ amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", reg: "®", hellip: "…", mdash: "—", ndash: "–", rarr: "→", larr: "←", times: "×", middot: "·", bull: "•", deg: "°", laquo: "«", raquo: "»" }));
 
-/** Character references as the characters they name; what is none stays as it is. */
+/** Character references as the characters they name; an unknown one stays as it is. */
 export function spelled(text: string): string {
   if (!text.includes("&")) return text;
   return text.replace(/&(#[xX][0-9a-fA-F]{1,6}|#[0-9]{1,7}|[A-Za-z]{2,8});/g, (whole, name: string) => {

@@ -1,4 +1,4 @@
-// Words for what an agent did. Pure: whatever JSON it sent comes out as a string.
+// Texts for an agent's actions. Pure: any JSON comes out as a string.
 import type { Json } from "@holdfast/client";
 
 /** The name of a tool as it is shown. */
@@ -7,7 +7,7 @@ export const toolName = (name: unknown): string => (typeof name === "string" && 
 const SAY_MOST = ["command", "cmd", "file_path", "path", "pattern", "query", "url", "description", "prompt"];
 const BRIEF = 100;
 
-/** What an input of a tool says in a few words: the one member that says most, on one line. */
+/** A tool's input in a few words: its most telling member, on one line. */
 export function briefOf(input: unknown): string {
   if (typeof input === "string") return oneLine(input);
   if (typeof input !== "object" || input === null) return "";
@@ -25,7 +25,7 @@ function oneLine(text: string): string {
   return line.length > BRIEF || text.length > 4 * BRIEF ? `${line.slice(0, BRIEF)}…` : line;
 }
 
-/** What a tool was given, or gave, in full: text where it is text, else as it is written. */
+/** A tool's input or output in full: text as text, anything else as JSON. */
 export function inFull(value: unknown): string {
   if (typeof value === "string") return value;
   if (value === undefined || value === null) return "";
@@ -41,7 +41,7 @@ const TOKENS: readonly [string, string][] = [
   ["cacheReadTokens", "from the cache"],
 ];
 
-/** What an answer cost, as far as the agent says: tokens and dollars. */
+/** The cost of an answer, as far as the agent reports it: tokens and dollars. */
 export function usageWords(usage: Json | undefined): string {
   const counted = TOKENS.flatMap(([name, word]) => {
     const count = usage?.[name];
@@ -52,7 +52,7 @@ export function usageWords(usage: Json | undefined): string {
   return [...(counted.length ? [`Tokens: ${counted.join(", ")}`] : []), ...dollars].join(" · ");
 }
 
-/** That the agent tries to reach its model again, and why. */
+/** The agent tries to reach its model again, and why. */
 export function retryWords({ attempt, of, error }: Json): string {
   const which = typeof attempt === "number" ? ` (try ${attempt}${typeof of === "number" ? ` of ${of}` : ""})` : "";
   return `Its model did not answer; trying again${which}${typeof error === "string" && error ? `: ${oneLine(error)}` : "."}`;

@@ -1,15 +1,17 @@
-// What the items of a conversation say about its present. Pure.
+// The present state of a conversation, from its items. Pure.
 import type { Item, MessageItem } from "@holdfast/client";
 
-/** working: an answer is owed and none is written yet. answering: one is written. asking: the agent waits for somebody here. */
+/** working: an answer is due and none is being written yet. answering: one is being written. asking: the agent waits for
+ * somebody here. */
 export type Turn = "idle" | "working" | "answering" | "asking";
 
-/** Messages that the agent has and has not answered, in their order, after `items`; `answer` is told which answer is whose. */
+/** Messages that the agent has and has not answered, in their order, after `items`; `answer` is called with each answer
+ * and its messages. */
 function owedOf(items: readonly Item[], answer: (to: MessageItem, at: number) => void = () => {}): MessageItem[] {
   let owed: MessageItem[] = [];
   items.forEach((item, at) => {
     if (item.kind === "message" && item.status === "delivered") owed.push(item);
-    else if (item.kind === "note" && item.seq === undefined && item.type !== "notice") owed = []; // the agent ended, or said that something failed
+    else if (item.kind === "note" && item.seq === undefined && item.type !== "notice") owed = []; // the agent ended, or reported a failure
     else if (item.kind === "answer" && item.status !== "incomplete") {
       const { answers } = item.metadata;
       const named = Array.isArray(answers) ? owed.filter(({ seq }) => answers.includes(seq)) : owed.slice(0, 1);
@@ -28,13 +30,13 @@ export function turnOf(items: readonly Item[]): Turn {
 
 const isAsked = (item: Item): boolean => (item.kind === "permission" || item.kind === "question") && item.status === "open" && !item.answer;
 
-/** The messages that wait behind the turn that runs: stored, and the agent does not have them. */
+/** The messages that wait behind the running turn: stored, and not with the agent. */
 export function queueOf(items: readonly Item[]): MessageItem[] {
   return items.filter((item): item is MessageItem => item.kind === "message" && item.role === "user" && item.seq !== undefined && (item.status === "stored" || item.status === "accepted"));
 }
 
-/** The items in the order in which they are read: a message that waited for answers before it stands behind those, before its
- * own; what the agent asks stands at the end, until somebody answers. Records have the order in which things were said. */
+/** The items in reading order. A message that waited for earlier answers stands behind those, before its own; an open
+ * request stands at the end, until somebody answers. Records have the order in which they were stored. */
 export function inTurns(items: readonly Item[]): readonly Item[] {
   const last = items.at(-1);
   if (last?.kind !== "answer" || !last.streaming || !items.some(isAsked)) return behindAnswers(items);
@@ -42,9 +44,9 @@ export function inTurns(items: readonly Item[]): readonly Item[] {
 }
 
 function behindAnswers(items: readonly Item[]): readonly Item[] {
-  const own = new Map<Item, number>(); // where its answer stands
+  const own = new Map<Item, number>(); // the index of its answer
   for (const each of owedOf(items, (to, at) => own.set(to, at))) if (!own.has(each)) own.set(each, items.length);
-  const before = new Map<number, number>(); // where the answer before this one stands
+  const before = new Map<number, number>(); // the index of the answer before this one
   let last = -1;
   items.forEach(({ kind }, at) => {
     if (kind === "answer") before.set(at, last), (last = at);
@@ -60,7 +62,7 @@ function behindAnswers(items: readonly Item[]): readonly Item[] {
   return items.flatMap((item, at) => [...(moved.has(item) ? [] : [item]), ...(behind.get(at) ?? [])]);
 }
 
-/** What a reader who cannot see the page should hear of a change, or nothing. Never of a part of an answer. */
+/** The text that a screen reader reads for a change, or nothing. Never for a part of an answer. */
 export function newsOf(before: readonly Item[], after: readonly Item[]): string | undefined {
   const last = after.at(-1);
   if (!last || after === before) return undefined;
@@ -78,7 +80,7 @@ export function newsOf(before: readonly Item[], after: readonly Item[]): string 
 
 const clip = (text: string): string => (text.length > 300 ? `${text.slice(0, 300)}, and more` : text);
 
-/** The words for why a message stands where it stands. */
+/** Why a message is where it is, in words. */
 export function whyNot(status: string, reason: string | undefined): string {
   const told = reason ? WHY[reason] ?? reason.replaceAll("_", " ") : undefined;
   if (status === "expired") return "Not delivered: it waited too long for the agent.";

@@ -1,4 +1,4 @@
-// The conversation. It stays at its end unless the reader went up; what is before comes when they reach the top.
+// The conversation. It stays at its end unless the reader scrolled up; earlier items load when they reach the top.
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { Item, MessageItem } from "@holdfast/client";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
@@ -15,7 +15,7 @@ import { inTurns, newsOf, queueOf, turnOf } from "./turn.ts";
 import { agentName, isDemo } from "../words.ts";
 
 const NEAR = 48;
-/** Where a message that is stored is on its way to the agent, and waits for nobody. */
+/** A stored message in this status is on its way to the agent, and waits for nobody. */
 const MOVING = ["running", "starting", "sleeping"];
 
 export function Chat({ session }: { session: SessionHandle }) {
@@ -37,7 +37,7 @@ export function Chat({ session }: { session: SessionHandle }) {
   const before = useRef<readonly Item[]>(items);
 
   const beginning = `${more} ${items[0]?.key}`;
-  // Where the reader is, counted from the end: earlier messages come in above and must not move what is being read.
+  // The reader's place, counted from the end: earlier messages come in above and must not move the text being read.
   const fromEnd = frame.current ? frame.current.scrollHeight - frame.current.scrollTop : 0;
   useLayoutEffect(() => {
     const box = frame.current;

@@ -1,4 +1,4 @@
-// What an agent does besides talking: what it thinks, plans, uses, changes and costs. All of it is text of the agent's.
+// An agent's work besides its text: its thoughts, plans, usage, changes and cost. All of it is text of the agent.
 import { type AnswerItem, type AnswerPart, type FileChange, type Step, type Work } from "@holdfast/client";
 import { stepsOf } from "@holdfast/client/transcript";
 import type { ComponentChildren } from "preact";
@@ -7,9 +7,9 @@ import { AlertIcon, CheckIcon, ClockIcon, FileIcon } from "../ui/icons.tsx";
 import { Given } from "./requests.tsx";
 import { briefOf, inFull, toolName, usageWords } from "./told.ts";
 
-const SHOWN = 32 * 1024; // characters of what a tool gave
+const SHOWN = 32 * 1024; // characters of a tool's output
 
-/** Folded away; what is inside is made when somebody looks. */
+/** Folded; its content is made when somebody opens it. */
 function Fold({ summary, testid, class: name, children }: { summary: ComponentChildren; testid: string; class?: string; children: () => ComponentChildren }) {
   const [open, setOpen] = useState(false);
   return (
@@ -73,7 +73,7 @@ function Part({ name, text }: { name: string; text: string }) {
   );
 }
 
-/** What it means to do, and how far it is. */
+/** The agent's plan and its progress. */
 export function Plans({ work }: { work: Work }) {
   const said = work.plan?.explanation;
   return (

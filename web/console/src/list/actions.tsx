@@ -1,4 +1,4 @@
-// What can be done with a session, by its status; the same in the list and in its header.
+// The actions on a session, by its status; the same in the list and in its header.
 import { signal } from "@preact/signals";
 import { useSignal } from "@preact/signals";
 import { api } from "../api.ts";

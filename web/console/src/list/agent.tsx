@@ -1,4 +1,4 @@
-// Which agent a new session is to have; what cannot be had here says why, and what to type.
+// The choice of a new session's agent. An agent that is not available shows why, and what to type.
 import type { Mode } from "@holdfast/client";
 import type { Signal } from "@preact/signals";
 import { agents } from "../house.ts";
@@ -11,7 +11,7 @@ interface AgentChoiceProps {
   network: Network;
 }
 
-/** Why the chosen agent cannot be had; undefined: it can. */
+/** Why the chosen agent is not available; undefined: it is. */
 export function whyNoAgent(chosen: string): string | undefined {
   const one = agents.value?.agents.find(({ name }) => name === chosen);
   return one && !one.available ? (one.reason ?? "It is not available here.") : undefined;

@@ -16,11 +16,11 @@ import { providerOf, Where } from "./where.tsx";
 
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$/;
 const LOOK_EVERY = 5_000; // the gateway asks its providers no more often
-const LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"; // none that look like another
+const LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"; // no two of them look alike
 const HOW = ["calm", "steady", "brisk", "clear", "deep", "early", "fair", "firm", "gentle", "late", "lucky", "north", "quiet", "salt", "still", "sunny"];
 const WHAT = ["anchor", "bay", "beacon", "bollard", "buoy", "cove", "current", "ferry", "harbour", "haven", "jetty", "keel", "lagoon", "mooring", "pier", "tide"];
 
-/** An id that nobody has, and that one can say: about 38 bits of chance. */
+/** A free id that one can say: about 38 random bits. */
 export function freshId(): string {
   const [how = 0, what = 0, ...rest] = crypto.getRandomValues(new Uint8Array(8));
   return `${HOW[how % HOW.length]}-${WHAT[what % WHAT.length]}-${rest.map((byte) => LETTERS[byte % LETTERS.length]).join("")}`;
@@ -33,7 +33,7 @@ export async function create(id: string, what: NewSandbox): Promise<void> {
   go(addressOf(made.id));
 }
 
-/** With nothing to choose: a session, now, and straight into it. */
+/** With nothing to choose: create a session now, and open it. */
 export const startOne = (): Promise<void | undefined> => attempt(() => create(freshId(), {}), "No session was started");
 
 export function CreateDialog({ onClose }: { onClose: () => void }) {

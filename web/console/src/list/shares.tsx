@@ -1,4 +1,4 @@
-// Who else may look at a session: the tokens that are out, a new one, and how one is taken back.
+// Shares of a session: the active tokens, a new one, and revoking one.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api, type NewShare, type Share } from "../api.ts";

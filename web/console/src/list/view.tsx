@@ -1,4 +1,4 @@
-// The sessions of whoever is here, live.
+// The user's sessions, live.
 import { computed, useSignal } from "@preact/signals";
 import { connection, limits, sandboxes, tryNow } from "../house.ts";
 import { addressOf, openId } from "../route.ts";
@@ -13,7 +13,7 @@ import { LEVEL, limitWords, nameOf, STATUS, SYNC } from "../words.ts";
 import { actionsFor, askPlace } from "./actions.tsx";
 import { openCreate } from "./creating.ts";
 
-/** The last used first; archived ones after all others. */
+/** The most recently used first; archived ones after all others. */
 const inOrder = computed<readonly Sandbox[]>(() =>
   [...(sandboxes.value?.values() ?? [])].sort(
     (one, other) => Number(one.status === "archived") - Number(other.status === "archived") || other.lastActiveAt.localeCompare(one.lastActiveAt) || one.id.localeCompare(other.id),
@@ -52,7 +52,7 @@ export function SessionList({ onChosen }: { onChosen: () => void }) {
   );
 }
 
-/** What is nearly used up, and only then. */
+/** Shown only if something is nearly used up. */
 function LimitNotes() {
   const words = limits.value ? limitWords(limits.value) : [];
   if (!words.length) return null;
@@ -63,7 +63,7 @@ function LimitNotes() {
   );
 }
 
-/** Says so where the list is not live, and only then. */
+/** Shown only if the list is not live. */
 function ListState() {
   const { phase } = connection.value;
   if (phase === "online" || (phase === "connecting" && connection.value.attempt === 0)) return null;

@@ -1,11 +1,11 @@
-// Where a new session is to run, and in which image: only what the gateway offers, and nothing where there is no choice.
+// The choice of a new session's provider and image: only what the gateway offers, and nothing if there is no choice.
 import type { Signal } from "@preact/signals";
 import { useId } from "preact/hooks";
 import type { Provider } from "../api.ts";
 import { providers } from "../house.ts";
 import { imageWords, LEVEL, namedImages } from "../words.ts";
 
-/** The provider that was chosen, or the one of whoever chooses none; undefined: not known. */
+/** The chosen provider, or the default one; undefined: not known. */
 export function providerOf(chosen: string | undefined): Provider | undefined {
   const known = providers.value;
   return known?.providers.find(({ name }) => name === chosen) ?? known?.providers.find(({ name }) => name === known.default);

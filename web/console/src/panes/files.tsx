@@ -1,5 +1,5 @@
-// The workspace's files: a tree that is read as it is opened, and a look at one of them. Nothing in it is woken or run:
-// whatever a file holds is shown as text or as a picture, or offered to be saved.
+// The workspace's files: a tree that is read as it is opened, and a view of one of them. Nothing in it is executed: a
+// file's content is shown as text or as a picture, or offered as a download.
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { api, ApiError, type Directory, type Entry, fetchFrom } from "../api.ts";
@@ -29,7 +29,7 @@ export function FilesPane({ session, shown }: PaneProps) {
   const chosen = useSignal<Opened | null>(null);
   const answered = useSignal<{ source: "live" | "synced"; generation: number | null } | null>(null);
   const refusal = useSignal<{ code: string; words: string } | null>(null);
-  const round = useRef(0); // of looking: an answer to an earlier one is no longer wanted
+  const round = useRef(0); // number of the look: answers to earlier ones are dropped
   const treeElement = useRef<HTMLUListElement>(null);
 
   const place = (): Place => {
@@ -59,7 +59,7 @@ export function FilesPane({ session, shown }: PaneProps) {
       set(key, { is: "refused", words: reasonIn(error) });
     }
   };
-  /** Refresh at everything that is open. */
+  /** Read everything that is open again. */
   const refresh = (anew = false): void => {
     round.current += 1;
     if (anew) {
@@ -75,7 +75,7 @@ export function FilesPane({ session, shown }: PaneProps) {
     snapshots(session.id).then((found) => (generations.value = found.snapshots), () => {});
   };
 
-  // At first sight, when the place is another, and when the sandbox comes or goes and what it has is to be shown.
+  // At the start, when the source changes, and when the sandbox comes or goes and its files are shown.
   const live = useComputed(() => session.sandbox.value.status === "running");
   const seen = useRef("");
   useSignalEffect(() => {
@@ -137,7 +137,7 @@ export function FilesPane({ session, shown }: PaneProps) {
       if (next) focus(next.key);
     }
   };
-  /** What was taken for a file turned out to be a directory: a link to one. */
+  /** The entry taken for a file turned out to be a directory: a link to one. */
   const turnedOut = (path: Path): void => {
     chosen.value = null;
     const key = path.join("/");

@@ -1,4 +1,4 @@
-// The generations of a workspace that are kept, and what can be done with one.
+// The kept generations of a workspace, and the actions on one.
 import { type ReadonlySignal, useSignal, useSignalEffect } from "@preact/signals";
 import { learn, type SessionHandle } from "../house.ts";
 import { addressOf, go } from "../route.ts";

@@ -1,4 +1,4 @@
-// The terminals that are on the page now: for tests, which read their screens, and for whoever counts what survived.
+// The terminals on the page: for tests, which read their screens, and for counting what survived.
 import type { TerminalChannel } from "@holdfast/client";
 import type { Terminal } from "@xterm/xterm";
 

@@ -4,7 +4,7 @@ export interface Line {
   key: string;
   text: string;
   level: "plain" | "warn" | "bad";
-  event?: Event; // of a line that the bridge wrote: what it says, taken apart
+  event?: Event; // of a line that the bridge wrote: its content, parsed
 }
 
 export interface Event {

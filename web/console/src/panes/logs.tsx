@@ -65,7 +65,7 @@ export function LogsPane({ session, shown }: PaneProps) {
     room.observe(element);
     return () => room.disconnect();
   }, []);
-  // Whoever scrolls up wants to read; at the end again, it goes on.
+  // A reader who scrolls up wants to read; at the end again, it follows.
   const onScroll = (): void => {
     const element = list.current;
     if (!element || element.clientHeight === 0) return;

@@ -5,7 +5,7 @@ export interface Named {
   nameBase64?: string;
 }
 
-/** Where something lies below its root: names already encoded, so that each is one part of a URL and nothing else. */
+/** A path below its root: names already encoded, so that each is one part of a URL and nothing else. */
 export type Path = readonly string[];
 
 /** The name as one part of a URL. */
@@ -15,7 +15,7 @@ export function encoded(entry: Named): string {
   return [...bytes].map((byte) => `%${byte.toString(16).padStart(2, "0").toUpperCase()}`).join("");
 }
 
-/** Why the gateway would refuse to read something of that name, or null. It can be listed and exported all the same. */
+/** Why the gateway would refuse to read a file of that name, or null. It can still be listed and exported. */
 export function unreadable(entry: Named): string | null {
   return entry.name.includes("\\") ? "Its name contains a backslash. Download the whole snapshot to get it." : null;
 }
@@ -57,7 +57,7 @@ function shown(part: string): string {
   }
 }
 
-// What its first bytes say it is. The name says nothing: whatever is in a workspace was written by a program.
+// The type is in the first bytes. The name means nothing: a program wrote everything in a workspace.
 const MAGIC: [string, number[]][] = [
   ["image/png", [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]],
   ["image/jpeg", [0xff, 0xd8, 0xff]],

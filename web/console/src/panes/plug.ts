@@ -1,5 +1,5 @@
-// Pulling one plug, and watching what becomes of everything: the shell around `proof`. Every number is read from the client
-// (its outbox, its positions) and from the gateway's history; nothing is assumed.
+// Pulls one plug and watches the consequences: the shell around `proof`. Every number comes from the client (its
+// outbox, its positions) or from the gateway's history; nothing is assumed.
 import { type Signal, signal } from "@preact/signals";
 import type { Sent, StoredRecord, TerminalChannel } from "@holdfast/client";
 import { api, ApiError } from "../api.ts";
@@ -13,8 +13,8 @@ export type Plug = "cut" | "kill-agent" | "kill-bridge" | "pause-store";
 export const PAUSE_SECONDS = 10;
 const MESSAGES = 3;
 const PATIENCE_MS = 90_000;
-const TERMINAL_PATIENCE_MS = 15_000; // after everything else: one that only looks may never come back by itself
-const QUIET_MS = 400; // between reading history and comparing: what was on its way has come then
+const TERMINAL_PATIENCE_MS = 15_000; // after everything else: a terminal that only views may never come back by itself
+const QUIET_MS = 400; // between reading history and comparing: frames under way have come then
 const TRIES = 8;
 const PAGE = 1000;
 
@@ -35,14 +35,14 @@ export interface Run {
   at: number;
   steps: readonly Step[];
   sent: number;
-  stored: number; // so far, by the gateway's own word
+  stored: number; // so far, as the gateway says
   refused: number;
   terminals: readonly Terminal[];
-  account: Account | null; // the end of it
+  account: Account | null; // set at the end
   over: boolean;
 }
 
-/** Pull it. What is returned changes as things happen, until it is `over`; `stop` ends the watching. */
+/** Pull it. The returned object changes as things happen, until it is `over`; `stop` ends the watching. */
 export function pull(session: SessionHandle, plug: Plug, withMessages: boolean): { run: Signal<Run>; stop: () => void } {
   const at = Date.now();
   const run = signal<Run>({ plug, at, steps: [], sent: 0, stored: 0, refused: 0, terminals: [], account: null, over: false });
@@ -86,7 +86,7 @@ export function pull(session: SessionHandle, plug: Plug, withMessages: boolean):
     try {
       await api.demo(session.id, plug, plug === "pause-store" ? { seconds: PAUSE_SECONDS } : {});
     } catch (error) {
-      // A socket that was cut may take the answer with it; a refusal is another matter.
+      // A cut may take the answer with it; a refusal is different.
       const refusal = error instanceof ApiError && error.status !== 0;
       if (refusal) {
         step(error.status === 404 ? "This gateway pulls no plugs: it was started without HOLDFAST_DEMO=true." : reasonIn(error), "bad");
@@ -123,7 +123,7 @@ async function waitFor(condition: () => boolean): Promise<void> {
   while (!condition()) await new Promise((resolve) => setTimeout(resolve, 100));
 }
 
-/** Resolves when what was pulled is back. */
+/** Resolves when the pulled part is back. */
 function watchReturn(session: SessionHandle, plug: Plug, step: (words: string, tone?: Step["tone"]) => void, stops: (() => void)[], send: () => void): Promise<void> {
   const { client } = session;
   return new Promise((resolve) => {
@@ -151,7 +151,7 @@ function watchReturn(session: SessionHandle, plug: Plug, step: (words: string, t
         if (sandboxStatus === "connected" && plug === "kill-bridge") step("The sandbox is back", "good");
       }),
     );
-    if (plug === "pause-store") resolve(); // it is back when what was sent is stored
+    if (plug === "pause-store") resolve(); // it is back when the sent messages are stored
   });
 }
 
@@ -163,7 +163,7 @@ function watchTerminal(name: string, channel: TerminalChannel, plug: Plug, run: 
     const rest = run.peek().terminals.filter((each) => each.name !== name);
     change({ terminals: [...rest, { name, before: before as Position, how }] });
   };
-  put(plug === "kill-bridge" ? { how: "away" } : null); // with the bridge goes the program, though the socket stays
+  put(plug === "kill-bridge" ? { how: "away" } : null); // the program ends with the bridge, though the socket stays
   const told = (how: Resumed): void => {
     put(how);
     if (how.how === "exactly") step(`Terminal ${name} went on after byte ${how.offset.toLocaleString("en")}`, "good");
@@ -190,7 +190,7 @@ function watchTerminal(name: string, channel: TerminalChannel, plug: Plug, run: 
   );
 }
 
-/** What the page shows against what is stored. An answer may be on its way: what does not match is looked at again. */
+/** The page's items against the stored records. An answer may be under way: what differs is compared again. */
 async function compare(session: SessionHandle, cids: readonly string[]): Promise<Account> {
   let found: Account | null = null;
   for (let attempt = 0; attempt < TRIES; attempt += 1) {

@@ -1,4 +1,4 @@
-// A look at one file: text as text, a picture as a picture, of everything else how large it is.
+// A view of one file: text as text, a picture as a picture, of everything else the size.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, type Entry, fetchFrom } from "../api.ts";
@@ -133,7 +133,7 @@ function Text({ text, cut, whole }: { text: string; cut: boolean; whole: number 
   );
 }
 
-/** What is there: the first bytes decide, never the name. */
+/** The type: the first bytes decide, never the name. */
 async function look(where: string, entry: Entry, signal: AbortSignal): Promise<Exclude<Seen, { is: "reading" }> | "directory"> {
   const answer = await first(where, entry, signal);
   if (answer === null) return { is: "text", text: "", whole: 0, cut: false };

@@ -1,5 +1,5 @@
-// What became of everything when a plug was pulled: counted from what the page holds and what the gateway has stored.
-// Pure; it is given both and believes neither.
+// Counts what happened to everything when a plug was pulled, from the page's items and the gateway's stored records.
+// Pure; it trusts neither.
 
 export interface Shown {
   kind: string;
@@ -26,7 +26,7 @@ export interface Account {
   surplus: number; // in the page, under a number that the gateway does not have
 }
 
-// What the page shows as part of the question that they answer, not as items of their own.
+// Items that the page shows as part of the question that they answer.
 const ANSWERS = new Set(["permission_response", "question_answer"]);
 const WAITS = new Set(["queued", "sent", "sending", "accepted"]);
 const REFUSED = new Set(["refused", "expired", "withdrawn"]);
@@ -62,11 +62,12 @@ export interface Position {
 
 export type Resumed =
   | { how: "exactly"; offset: number }
-  | { how: "redrawn"; offset: number } // the ring no longer had it, or this viewer had fallen behind: a picture came
+  | { how: "redrawn"; offset: number } // the ring no longer had the rest, or this viewer had fallen behind: a picture came
   | { how: "another"; offset: number } // the program is another one
   | { how: "away" }; // not back yet, or nothing ran
 
-/** How a terminal came back: it was at `before`; `ready` is what it was told first, `reset` whether a picture followed. */
+/** How a terminal came back: it was at `before`; `ready` is the gateway's first position, `reset` whether a picture
+ * followed. */
 export function resumed(before: Position, ready: Position | null, reset: boolean): Resumed {
   if (!ready || !ready.epoch) return { how: "away" };
   if (ready.epoch !== before.epoch) return { how: "another", offset: ready.offset };

@@ -1,4 +1,4 @@
-// What a workspace's sync did, told as rounds. Pure.
+// A workspace's syncs as rounds. Pure.
 //
 // The gateway tells transitions: "it is `syncing` now, since then". A *round* is what people mean by "a sync": from the
 // moment that somebody asked (`pending`, or `syncing` if it was forced) to the moment that it is over: `idle` (kept),
@@ -43,7 +43,7 @@ export const KEPT = 500;
 const STATES = new Set<string>(["unrestored", "idle", "pending", "syncing", "flushing", "failed"]);
 const RESTS = new Set<SyncState>(["idle", "failed", "unrestored"]);
 
-/** The transition in `told`, or null if it is none that this page understands. */
+/** The transition in `told`, or null if this page does not understand it. */
 export function readTransition(told: unknown): Transition | null {
   if (typeof told !== "object" || told === null) return null;
   const { state, generation, at, attempt, reason } = told as Record<string, unknown>;
@@ -57,7 +57,7 @@ export function readTransition(told: unknown): Transition | null {
   };
 }
 
-/** Both, each transition once, oldest first, the newest `KEPT`. What happened in the same millisecond keeps its order. */
+/** Both, each transition once, oldest first, the newest `KEPT`. Transitions of the same millisecond keep their order. */
 export function merged(known: readonly Transition[], more: readonly Transition[]): Transition[] {
   const seen = new Map<string, Transition>();
   for (const each of [...known, ...more]) {

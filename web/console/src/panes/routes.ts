@@ -40,7 +40,7 @@ export async function snapshots(id: string): Promise<Snapshots> {
   return (await (await fetchFrom(below(id))).json()) as Snapshots;
 }
 
-/** What has to be done to generation `from` to have `to`. */
+/** The changes that turn generation `from` into `to`. */
 export async function diff(id: string, from: number, to: number): Promise<Diff> {
   return (await (await fetchFrom(`${below(id)}/${from}/diff?to=${to}`)).json()) as Diff;
 }

@@ -10,13 +10,13 @@ import { permitStyles } from "./nonce.ts";
 import { mix, themeOf } from "./tint.ts";
 
 const SCROLLBACK = 5000;
-const SETTLE_MS = 60; // after the last change of its room, before the terminal takes the new size
-const LARGEST_COPY = 100_000; // base64 of what a program may ask to have copied
+const SETTLE_MS = 60; // after the last change of its space, before the terminal takes the new size
+const LARGEST_COPY = 100_000; // base64 of the text that a program may offer to copy
 
 export interface ScreenWishes {
   host: HTMLElement;
   label: string;
-  hint: string; // id of the words that say how to get out
+  hint: string; // id of the text that says how to get out
   fontSize: number;
   spoken: boolean;
   /** A key that belongs to the page, not to the program. */
@@ -25,9 +25,9 @@ export interface ScreenWishes {
   onSelection: (some: boolean) => void;
   /** A program asks to put this on the clipboard. */
   onOffer: (text: string) => void;
-  /** Where a link under the pointer leads; "" when there is none. */
+  /** The address under the pointer; "" if there is no link. */
   onLink: (address: string) => void;
-  /** `others`: it is not the size that fits here, but that of another who looks at this terminal. */
+  /** `others`: the size of another viewer, not the one that fits here. */
   onSize: (cols: number, rows: number, others: boolean) => void;
 }
 
@@ -87,13 +87,13 @@ export class Screen {
     this.terminal.loadAddon(addon);
   }
 
-  /** Take the room there is; none is left alone (a hidden terminal keeps its size). */
+  /** Take the available space; a hidden terminal keeps its size. */
   fit(): void {
     const size = this.wishes.host.clientWidth > 0 && this.wishes.host.clientHeight > 0 ? this.fitting.proposeDimensions() : undefined;
     if (size && size.cols > 1 && size.rows > 1) this.fitting.fit();
   }
 
-  /** All who look at a terminal see it in one size. One that is larger than the room here is scrolled to, as far as its cursor. */
+  /** All viewers of a terminal see it in one size. If it is larger than the space here, it scrolls to its cursor. */
   private sized(): void {
     const { host } = this.wishes;
     const { cols, rows } = this.terminal;
@@ -133,7 +133,7 @@ export class Screen {
     this.terminal.options.screenReaderMode = spoken;
   }
 
-  /** Look for `words` further on, or back; from where the last match was. */
+  /** Search for `words` forwards or backwards, from the last match. */
   find(words: string, way: "next" | "previous" | "typing"): void {
     if (!words) return this.endSearch();
     const token = this.token();
@@ -189,8 +189,8 @@ export class Screen {
     }
   }
 
-  /** OSC 52. What the clipboard holds is nobody's business in there: questions get no answer. And what a program wants
-   * to put there is offered, for somebody to press a button: pasted elsewhere, it might be a command. */
+  /** OSC 52. A program may not read the clipboard: its queries get no answer. Text that a program wants to copy is only
+   * offered; somebody must press a button, because it might be a command when pasted elsewhere. */
   private offered(told: string): boolean {
     const payload = told.slice(told.indexOf(";") + 1);
     if (payload && payload !== "?" && payload.length <= LARGEST_COPY) {
@@ -246,7 +246,7 @@ function follow(_: MouseEvent, address: string): void {
   if (/^https?:\/\//i.test(address) && URL.canParse(address)) window.open(address, "_blank", "noopener,noreferrer");
 }
 
-/** Whether it could be copied. */
+/** Whether the copy succeeded. */
 export async function copy(text: string): Promise<boolean> {
   if (!text) return false;
   try {

@@ -1,11 +1,11 @@
-// What a terminal has to say about itself, in words. Pure.
+// A terminal's state, in words. Pure.
 
 export interface Standing {
   phase: "connecting" | "online" | "waiting" | "offline" | "ended";
   retryAt?: number;
   code?: number;
   reason?: string;
-  status: string; // of the session, as this terminal was told
+  status: string; // of the session, as this terminal last heard
   exit: { code: number | null; signal: string | null } | null;
   error: { code: string; error: string } | null;
 }
@@ -30,10 +30,11 @@ const STATUS: Record<string, Said> = {
 const AGAIN = ["too_many", "start_failed"];
 const STAYS = [...AGAIN, "held", "unknown_terminal"];
 
-/** Whether what went wrong is over once it was read. What leaves the terminal without a program is not: it stays until there is one. */
+/** Whether an error is over once somebody has read it. One that leaves the terminal without a program is not: it stays
+ * until there is one. */
 export const passes = (error: { code: string }): boolean => !STAYS.includes(error.code);
 
-/** What is to be said now; null while it simply works. The first thing that stands in the way is named. */
+/** The text to show now; null while the terminal simply works. The first obstacle is named. */
 export function say(standing: Standing, now: number): Said | null {
   const { phase, status, exit, error } = standing;
   if (phase === "ended") return ended(standing);

@@ -15,7 +15,7 @@ import { UpIcon } from "./icons.tsx";
 import type { Screen } from "./screen.ts";
 import { passes, type Said, say, type Standing } from "./standing.ts";
 
-/** What the buttons around a terminal may do with it. */
+/** The methods that buttons around a terminal use. */
 export interface ScreenControl {
   search(): void;
   selects(): boolean;
@@ -66,14 +66,14 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
   const offer = useSignal<string | null>(null);
   const link = useSignal("");
   const size = useSignal("");
-  const foreign = useSignal(false); // it has the size of somebody else's room
+  const foreign = useSignal(false); // it has the size of another viewer's window
   const hint = `terminal-hint-${session.id}-${name}`;
 
   const search = (): void => {
     matches.value ??= { at: -1, of: 0 };
     const selected = screen.current?.terminal.getSelection() ?? "";
     if (selected && !selected.includes("\n")) words.value = selected;
-    // Now, not at the next drawing: what is typed right after the shortcut is for the box, not for the program.
+    // Now, not at the next drawing: input right after the shortcut is for the box, not for the program.
     if (searchForm.current) searchForm.current.hidden = false;
     searchBox.current?.focus();
     searchBox.current?.select();
@@ -135,7 +135,7 @@ export function TerminalView({ session, name, visible, fontSize, spoken, looking
     [],
   );
 
-  // The connection: from the moment there is a screen, anew when it is asked for or its role changes.
+  // The connection: from the moment there is a screen; made anew on request or when its role changes.
   useSignalEffect(() => {
     void turn.value;
     const role = looking.value ? "view" : undefined;

@@ -1,5 +1,5 @@
-// The terminals of a session: tabs, and one xterm.js terminal behind each that was opened. One that is not shown stays as it
-// is, connected and drawn into, so that coming back to it shows at once what it shows.
+// The terminals of a session: tabs, and one xterm.js terminal behind each opened one. A hidden one stays connected and
+// drawn, so that it shows its screen at once.
 import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useCallback, useEffect, useRef } from "preact/hooks";
 import { api } from "../api.ts";
@@ -38,7 +38,7 @@ export function freeName(taken: readonly string[]): string {
 export function TerminalsPane({ session, shown }: PaneProps) {
   const panels = `terminal-${session.id}`;
   const names = useSignal<readonly string[]>([FIRST]);
-  const own = useRef(new Set<string>()); // opened here, and perhaps not made yet
+  const own = useRef(new Set<string>()); // opened here, and perhaps not created yet
   const chosen = useSignal(FIRST);
   const opened = useRef(new Set<string>());
   const closing = useSignal<string | null>(null);

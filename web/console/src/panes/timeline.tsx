@@ -1,4 +1,4 @@
-// How a session's workspace is kept, as something to watch: where its sync stands, the rounds it made, what they left.
+// How a session's workspace is kept: the state of its sync, its rounds, their results.
 import { type ReadonlySignal, type Signal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { api } from "../api.ts";
@@ -23,7 +23,7 @@ const STATIONS: [SyncState, string][] = [
   ["failed", "Failed; the gateway tries again later"],
 ];
 const RESTS: SyncState[] = ["idle", "failed", "unrestored"];
-const DWELL_MS = 380; // a station is lit at least so long: most are passed in a few milliseconds
+const DWELL_MS = 380; // a station is lit at least so long: most last a few milliseconds
 const SHOWN_ROUNDS = 40;
 
 export function TimelinePane({ session, shown }: PaneProps) {
@@ -33,7 +33,7 @@ export function TimelinePane({ session, shown }: PaneProps) {
   const sync = useComputed(() => session.sandbox.value.sync);
   const all = useComputed(() => rounds(transitions.value));
 
-  // What happened while nobody listened is in the status: asked for at first sight and whenever the line is back.
+  // The status has the steps of a cut: it is read at the start and whenever the line is back.
   useSignalEffect(() => {
     if (!shown.value || connection.value.phase !== "online") return;
     void api.status(session.id).then(
@@ -119,7 +119,7 @@ interface Lit {
   since: string | null; // null: it is only passed
 }
 
-/** The state to light now: every one that was passed gets its moment, and the newest is reached soon. */
+/** The state to light now: every passed state gets its moment, and the newest is reached soon. */
 function useLit(transitions: ReadonlySignal<readonly Transition[]>, current: ReadonlySignal<SyncState>): Signal<Lit> {
   const lit = useSignal<Lit>({ state: current.peek(), passed: [], since: null });
   const told = useRef<string | null>(null); // the last transition that was shown
@@ -128,7 +128,7 @@ function useLit(transitions: ReadonlySignal<readonly Transition[]>, current: Rea
   useSignalEffect(() => {
     const all = transitions.value;
     const at = all.findLastIndex((each) => keyOf(each) === told.current);
-    // The first sight is no motion: nothing of what is long past is played.
+    // At the start nothing moves: old steps are not played.
     const last = all.at(-1);
     if (told.current !== null) queue.current.push(...all.slice(at + 1));
     else lit.value = { state: last?.state ?? current.value, passed: [], since: last?.at ?? null };

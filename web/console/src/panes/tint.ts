@@ -16,14 +16,14 @@ export function mix(one: string, other: string, share: number): string {
   return `#${a.map((value, index) => Math.round(value * (1 - share) + (b[index] ?? 0) * share).toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** There is no purple among the tokens: what red and blue have most of, with less green than either. */
+/** The tokens have no purple: it has the larger parts of red and blue, and less green than either. */
 function purple(red: string, blue: string): string {
   const [a, b] = [parseHex(red), parseHex(blue)];
   const parts = [Math.max(a[0], b[0]) * 0.92, Math.min(a[1], b[1]) * 0.9, Math.max(a[2], b[2]) * 0.95];
   return `#${parts.map((value) => Math.round(value).toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** `token` gives the value of a custom property; `paper` is what the terminal stands on. */
+/** `token` gives the value of a custom property; `paper` is the terminal's background. */
 export function themeOf(token: (name: string) => string, paper: string): ITheme {
   const [ink, soft, faint] = [token("--ink"), token("--soft"), token("--faint")];
   const hues = { red: token("--bad"), green: token("--good"), yellow: token("--warn"), blue: token("--info"), cyan: token("--accent") };

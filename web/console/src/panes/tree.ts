@@ -1,8 +1,8 @@
-// The tree of files as far as it was looked at. Pure: what is known, which rows that makes, where a key leads.
+// The tree of files, as far as it was read. Pure: what is known, which rows that makes, where a key leads.
 import type { Entry } from "../api.ts";
 import { encoded, type Path } from "./paths.ts";
 
-/** What is known of a directory; by its path, joined with `/` (the root's is ""). */
+/** The known state of a directory; by its path, joined with `/` (the root's is ""). */
 export type Known =
   | { is: "asked" }
   | { is: "listed"; entries: readonly Entry[]; truncated: boolean; shown: number }
