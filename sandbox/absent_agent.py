@@ -1,6 +1,5 @@
-"""The agent of a session that has none: `python -m sandbox.absent_agent CODE WORDS`. It answers each message with the
-words, which say why there is none and what to do about it. `CODE` is the reason for programs.
-"""
+"""The agent of a session whose agent cannot run: `python -m sandbox.absent_agent CODE WORDS`. It answers each message
+with WORDS, which give the reason and what to do. `CODE` is the reason for programs."""
 
 import json
 import signal
@@ -10,7 +9,7 @@ from typing import Any
 
 
 def answers(lines: Iterable[bytes], code: str, words: str) -> Iterator[bytes]:
-    """What is said to these lines, until one of them is `close`."""
+    """The answers to these lines, until one of them is `close`."""
     for line in lines:
         match _frame(line):
             case {"type": "message", **rest}:

@@ -1,7 +1,7 @@
-"""The built-in agent: `python -m sandbox.demo_agent`. It needs no model and no network, and speaks the chat dialect.
+"""The built-in agent: `python -m sandbox.demo_agent`. It needs no model and no network, and speaks chat frames.
 
-It repeats what it is told, streamed a few words at a time, and does a handful of things on request (`/help`). One turn
-is answered at a time; messages that come meanwhile wait. Input is read during a turn too, so that `abort` ends it.
+It repeats each message, streamed a few words at a time, and does a handful of things on request (`/help`). It answers
+one turn at a time; messages that come meanwhile wait. It also reads input during a turn, so that `abort` ends it.
 """
 
 import json
@@ -33,7 +33,7 @@ Frame = dict[str, Any]
 
 
 class Aborted(Exception):
-    """The turn was told to stop."""
+    """The turn was aborted."""
 
 
 class InputEnded(Exception):
@@ -68,7 +68,7 @@ class Lines:
 
 
 class Counter:
-    """How many messages were answered, kept in the agent's home."""
+    """The number of answered messages, stored in the agent's home."""
 
     def __init__(self, home: str) -> None:
         self._path = Path(home, ".demo-agent")
@@ -83,7 +83,7 @@ class Counter:
             self._path.with_suffix(".new").write_text(f"{self.messages}\n")
             self._path.with_suffix(".new").replace(self._path)
         except OSError:
-            return  # a home that cannot be written costs the memory, not the answer
+            return  # an unwritable home costs the memory, not the answer
 
 
 class DemoAgent:
@@ -98,7 +98,7 @@ class DemoAgent:
         self._leaving = False
 
     def run(self) -> None:
-        """Answer until `close` or the end of input; what came before the end is still answered."""
+        """Answer until `close` or the end of input. Messages before the end still get answers."""
         try:
             while not self._leaving:
                 frame = self._waiting.popleft() if self._waiting else self._next_frame(None)
@@ -163,12 +163,12 @@ class DemoAgent:
         if kind == "abort" or self._interrupted:
             raise Aborted
         if kind == "close" or (seconds and frame is None and self._lines.ended):
-            raise InputEnded  # at the end of input only what takes time is cut short
+            raise InputEnded  # at the end of input only slow work is cut short
         if frame is not None:
             self._waiting.append(frame)
 
     def _await_answer(self, request: Frame) -> Frame:
-        """Wait inside a turn for the answer to `request`; whatever else comes waits."""
+        """Wait inside a turn for the answer to `request`; other messages wait."""
         self._open[request["requestId"]] = request
         try:
             while True:
@@ -225,7 +225,7 @@ class DemoAgent:
                 self._open[request["requestId"]] = {"type": kind, **members}
                 self._say(kind, **members)
 
-    # What it can do
+    # Its commands
 
     def _answer(self, text: str) -> None:
         command, _, rest = text.partition(" ")

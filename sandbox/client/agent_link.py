@@ -1,9 +1,8 @@
 """The gateway's end of a bridge connection.
 
-One asyncio protocol per link: no task, one timer. Whatever is sent within one turn of the event loop leaves in one
-write, deliveries of that turn in one message. What the bridge says is checked by `sandbox.protocol.agent` before the
-owner hears of it; a bridge that breaks the rules, floods, or falls silent loses its link, with a reason, and costs no
-memory.
+One asyncio protocol per link: no task, one timer. All messages of one turn of the event loop leave in one write, and
+its deliveries in one message. `sandbox.protocol.agent` checks the bridge's messages before the owner gets them. A
+bridge that breaks the rules, floods, or falls silent loses its link, with a reason, and costs no memory.
 """
 
 import asyncio
@@ -138,7 +137,7 @@ class BridgeLink(BridgeConnection):
 
     def recall(self, seq: int) -> bool:
         if not self._recalls:
-            return not self._ledger.greeted  # before its hello this link has delivered nothing: the hello will tell
+            return not self._ledger.greeted  # before its hello this link has delivered nothing: the hello will say
         if self._can_send():
             self._ledger.recall(seq)
             self._control(wire.Recall(seq))
@@ -173,7 +172,7 @@ class BridgeLink(BridgeConnection):
     def resume_reading(self) -> None:
         if not self._closed and self._paused and self._transport is not None:
             self._paused = False
-            self._heard_at = self._loop.time()  # what the bridge said meanwhile is still to be read
+            self._heard_at = self._loop.time()  # the bridge's messages from meanwhile are still unread
             self._transport.resume_reading()
 
     def close(self) -> None:
@@ -351,7 +350,7 @@ class BridgeLink(BridgeConnection):
         self._set_timer(self._timings.pong_seconds, self._miss)
 
     def _miss(self) -> None:
-        # While the owner does not read, silence says nothing; bytes that came are life, whatever is before the pong.
+        # While the owner does not read, silence means nothing; any bytes show life, even before the pong.
         silent = 0.0 if self._paused else self._loop.time() - self._heard_at
         if silent < self._timings.pong_seconds:
             self._set_timer(self._timings.pong_seconds - silent, self._miss)

@@ -1,7 +1,7 @@
-"""How one bridge is reached. Every client of a bridge dials through an Endpoint: link, tree, terminals, files, exec.
+"""How to reach one bridge. Every client of a bridge dials through an Endpoint: link, tree, terminals, files, exec.
 
 Nothing else in this package knows what lies between the gateway and a bridge. An Endpoint is one address: where to
-dial, what goes before each path, and what goes into the head of each request.
+dial, the prefix of each path, and headers for each request.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Endpoint(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Go into the head of every request: the bridge's token, and what a relay in between asks for. Secret."""
+        """Headers for every request: the bridge's token, and those that a relay in between needs. Secret."""
         ...
 
     async def dial(self, factory: Callable[[], P]) -> P:
@@ -67,7 +67,7 @@ class BridgeConnection(asyncio.Protocol):
     __slots__ = ()
 
     def close(self) -> None:
-        """Let go; whoever owns it hears nothing more of it."""
+        """Close it; the owner gets no further event."""
         raise AssertionError("every link has its own")
 
 

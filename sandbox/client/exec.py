@@ -53,6 +53,6 @@ async def run(endpoint: Endpoint, command: Command) -> CommandResult:
             return CommandResult(told.exit_code, told.stdout, told.stderr, told.timed_out, told.truncated)
         if status in (400, 409, 429):
             raise CommandRefused(clip(msgspec.convert(answer, _ExecError).error))
-    except msgspec.ValidationError:  # its text may repeat what was sent
+    except msgspec.ValidationError:  # its text may repeat the request
         pass
     raise LinkRefused(f"the bridge gave no answer to a command ({status})")

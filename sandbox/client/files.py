@@ -1,7 +1,7 @@
-"""One file or directory of a running sandbox, asked of its bridge. The answer is untrusted: bounded, and checked.
+"""Reads one file or directory of a running sandbox from its bridge. The answer is untrusted: bounded, and checked.
 
 A file is read piece by piece. A listing is read whole: a long one takes one of a few places that all sandboxes of a
-provider share, and only when its head has come, so that a bridge that says nothing holds none.
+provider share, and only when its head has come, so that a silent bridge holds none.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from sandbox.ports.tree import LiveEntry, LiveFile, LiveListing, TreeFailed
 from sandbox.protocol.entry import MAX_FILE, MAX_MTIME_NS, MAX_NAME, MAX_PATH
 from sandbox.protocol.messages import clip
 
-MAX_LISTING = 8 << 20  # more than a bridge tells; those of earlier versions stay below it with any usual names
+MAX_LISTING = 8 << 20  # more than a bridge sends; earlier versions stay below it with any usual names
 MOST_LISTED = 20_000  # likewise
 LONG_LISTING = 64 << 10  # more than this takes a place, and is decoded in a thread
 LISTINGS_AT_ONCE = 8
-LISTING_SECONDS = 10.0  # for which a place may be held
+LISTING_SECONDS = 10.0  # a place may be held for so long
 MAX_ERROR = 64 << 10
 
 _UNREADABLE = (OSError, LookupError, ValueError, RecursionError, msgspec.DecodeError)
@@ -80,12 +80,12 @@ async def look(
             found = await _understand(connection, answer, start, length, silence_seconds, listings)
     except TimeoutError:
         raise TreeFailed("silent", "the bridge does not answer") from None
-    except _UNREADABLE as exc:  # its text may repeat what was sent
-        traceback.clear_frames(exc.__traceback__)  # they hold what was read, until the garbage collector comes
+    except _UNREADABLE as exc:  # its text may repeat the answer
+        traceback.clear_frames(exc.__traceback__)  # they hold the answer until the garbage collector comes
         raise TreeFailed("failed", "the bridge gave no answer that can be read") from None
     finally:
         if connection is not None and not (isinstance(found, LiveFile) and found.length):
-            connection.close()  # else it belongs to the file that is read from it
+            connection.close()  # else the file that is read from it owns it
     return found
 
 

@@ -15,11 +15,11 @@ MAX_HEAD = 64 * 1024  # of the bridge's answer
 _silent = logging.getLogger("holdfast.link.websockets")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
-_silent.setLevel(logging.CRITICAL)  # what a hostile bridge provokes is told by LinkRefused
+_silent.setLevel(logging.CRITICAL)  # LinkRefused reports what a hostile bridge provokes
 
 
 class Handshake:
-    """One handshake; of no use when it is over, and let go of then: it is a good part of what a connection costs."""
+    """One handshake. Useless afterwards, and dropped then: it is a good part of a connection's cost."""
 
     __slots__ = ("_head", "_protocol", "request")
 

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as its client sees it: a request as bytes, and an answer as it comes. Pure. httptools knows the grammar.
+"""HTTP/1.1 for a client: a request as bytes, and an answer piece by piece. Pure. httptools knows the grammar.
 
-Whoever answers is not trusted. What is not body (the head, informational answers before it, the framing of chunks,
-trailers) may have HEAD_BYTES and a quarter of the body; how much body there may be is for the reader to say.
+The server is not trusted. Everything that is not body (the head, informational answers before it, the framing of
+chunks, trailers) may have HEAD_BYTES and a quarter of the body. The reader bounds the body.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ _LENGTHS = (b"content-length", b"transfer-encoding")
 
 
 class HttpFailed(ConnectionError):
-    """There is no answer that can be used. The text is ours: nothing in it was sent by the other end."""
+    """There is no usable answer. The text is ours: nothing in it came from the other end."""
 
 
 def request(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """Raises ValueError for what would not be one request."""
+    """Raises ValueError if it would not be exactly one request."""
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     lines.append(f"Content-Length: {len(body)}")
     if " " in method or " " in target or not all(line.isascii() and line.isprintable() for line in lines):
@@ -44,7 +44,7 @@ class HttpResponse:
         self._body_bytes = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take some of it in; return the pieces of its body. Raises HttpFailed, also for what follows a failure."""
+        """Take some bytes in; return the pieces of the body. Raises HttpFailed, also for bytes after a failure."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:

@@ -1,7 +1,7 @@
-"""The one HTTP/1.1 client that is our own: for requests to a bridge, and for posts to a service that keeps records.
+"""Our own HTTP/1.1 client: for requests to a bridge, and for posts to a service that keeps records.
 
 One protocol for one connection, one request at a time, no task. A reader that stops reading stops the other end: at
-most READ_BYTES and one read more are held. Time is for the caller to bound.
+most READ_BYTES and one read more are in memory. The caller bounds the time.
 
 Why not a library: docs/decisions/0015-our-own-http-client.md.
 """
@@ -30,8 +30,8 @@ async def connect_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> "Conn
 
 
 class Connection(asyncio.Protocol):
-    """`is_idle` is whether it can be asked (again): every answer came to its end and was read, nobody hung up, and
-    nothing came unasked, which would be taken for the answer to the next request."""
+    """`is_idle` is whether it can take a request: every answer was read to its end, nobody hung up, and no
+    unrequested bytes came, which would be taken for the next answer."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         return is_free and self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:
-        """Let go of it; an answer that is not over never will be."""
+        """Close it; an unfinished answer never ends."""
         self._failure = self._failure or HttpFailed("the connection was closed before the answer was complete")
         if self._transport is not None:
             self._transport.abort()
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
     async def _more(self) -> None:
         """Return when something new has come. Raises OSError if nothing will."""
         if self._failure is not None:
-            raise copy.copy(self._failure)  # what is raised leads to its callers, and so would what is kept
+            raise copy.copy(self._failure)  # a raised exception refers to its callers, and so would the stored one
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter

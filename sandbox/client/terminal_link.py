@@ -1,11 +1,12 @@
 """The gateway's end of a terminal's link: one connection to a bridge for one viewer.
 
-One asyncio protocol and no task. What one read brought leaves in one call of `pass_on`, in the frames it came in. The
-bridge is as untrusted as what runs beside it: whatever breaks the rules of sandbox/protocol/terminal.py, or a bound,
-loses the link, with a reason.
+One asyncio protocol and no task. The output of one read leaves in one call of `pass_on`, in its original frames. The
+bridge is as untrusted as the programs beside it: a violation of sandbox/protocol/terminal.py, or of a bound, ends the
+link, with a reason.
 
-Bounds: the scan holds at most one unfinished frame (16 KiB; a picture 1 MiB). Input the bridge does not take waits in
-the transport, up to its high-water mark and one message; then the viewer is no longer read (`on_input_full`).
+Bounds: the scan holds at most one unfinished frame (16 KiB; a picture 1 MiB). Input that the bridge does not take
+waits in the transport, up to its high-water mark and one message; then the viewer is no longer read
+(`on_input_full`).
 """
 
 import asyncio
@@ -59,7 +60,7 @@ class BridgeTerminalLink(BridgeConnection):
         pass_on: PassOn,
         opened: asyncio.Future[None],
     ) -> None:
-        """`opened` is told when the bridge has said hello, or why it did not."""
+        """`opened` is set at the bridge's hello, or with the reason why there is none."""
         self._opening: tuple[Handshake, wire.Open] | None = Handshake(endpoint, f"/terminals/{name}/link"), opening
         self._events = events
         self._pass_on = pass_on
@@ -147,7 +148,7 @@ class BridgeTerminalLink(BridgeConnection):
         if not self._closed:
             self._events.on_input_full(False)
 
-    # What comes
+    # Incoming
 
     def _shake_hands(self, handshake: Handshake, opening: wire.Open, data: bytes) -> bytes:
         """Finish the handshake, if its answer is complete; return the bytes behind it."""

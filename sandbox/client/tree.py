@@ -1,13 +1,13 @@
 """The gateway's end of an operation on a sandbox's tree: implements sandbox/ports/tree.py.
 
-One connection for each operation, as sandbox/protocol/tree.py says. The bridge is as untrusted as what runs beside it:
-each message is checked for its place in the conversation, for its size and its numbers; what an entry says and whether
-content is what its hash says is for the caller to check, who has to do so for stored trees as well.
+One connection for each operation, as sandbox/protocol/tree.py defines. The bridge is as untrusted as the programs
+beside it: each message is checked for its place in the conversation, its size and its numbers. The caller checks
+entries, and content against its hash, as it must for stored trees as well.
 
-A bridge that does not take a connection within `greet_seconds`, or says nothing for `silence_seconds` while it is its
-turn, has failed. One that shows that it lives may take longer, but no answer is waited for longer than `work_seconds`
-in all: a batch with what is fetched of the one before, a plan, the taking of a frame, the end of a restore, a survey;
-`short_work_seconds` for `quiet` and `release`, which have little to do and wait for no scan.
+A bridge fails if it does not accept a connection within `greet_seconds`, or is silent for `silence_seconds` while it
+is its turn. With signs of life it may take longer, but no answer may take longer than `work_seconds` in all: a batch
+with the fetched content of the one before, a plan, the taking of a frame, the end of a restore, a survey. The limit
+is `short_work_seconds` for `quiet` and `release`, which are short and wait for no scan.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ from sandbox.protocol.tree import (
 )
 
 ENTRIES_BYTES = 1 << 20  # about this much of a tree goes into one message
-MAX_FRAME = MAX_CHUNK + (MAX_CHUNK >> 8) + 1024  # compressed: what cannot be compressed grows a little
+MAX_FRAME = MAX_CHUNK + (MAX_CHUNK >> 8) + 1024  # compressed: incompressible data grow a little
 HEARTBEATS_A_SECOND, HEARTBEATS_AT_ONCE = 10, 100
 WAITING_MESSAGES = 2  # read from the socket and not yet looked at; more stay in the kernel
 WAITING_BYTES = 1 << 20  # written and not yet in the kernel
@@ -67,7 +67,7 @@ _CODE = re.compile(r"[a-z_]{1,32}")
 _silent = logging.getLogger("holdfast.tree.websockets")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
-_silent.setLevel(logging.CRITICAL)  # what a hostile bridge provokes is told by TreeFailed
+_silent.setLevel(logging.CRITICAL)  # TreeFailed reports what a hostile bridge provokes
 
 M = TypeVar("M")
 
@@ -214,8 +214,8 @@ class BridgeRestore:
 
     def __init__(self, talk: "_Talk") -> None:
         self._talk = talk
-        self._of_files = self._of_bytes = 0  # what there is to write
-        self._files = self._bytes = 0  # what is written, by the bridge's word
+        self._of_files = self._of_bytes = 0  # the whole work
+        self._files = self._bytes = 0  # the part that is done, as the bridge reports
 
     async def plan(self, entries: Sequence[Entry]) -> set[bytes]:
         self._of_files = sum(entry.kind == Kind.FILE for entry in entries)
@@ -240,7 +240,7 @@ class BridgeRestore:
         self._talk.answered()
 
     def progress(self) -> tuple[int, int]:
-        # Whoever waits only while it grows must not wait for ever: it goes up, and not beyond its end.
+        # A caller that waits while the number grows must not wait for ever: it only grows, and not beyond its end.
         told = self._talk.progress
         self._files = max(self._files, min(told.files, self._of_files))
         self._bytes = max(self._bytes, min(told.total_bytes, self._of_bytes))
@@ -264,7 +264,7 @@ class _Talk:
         self._waited_seconds = 0.0  # for the answer that is due
         self._began_at = self.lived_at = self._loop.time()
         self._heartbeats = 0
-        self._heard: asyncio.Queue[Up] = asyncio.Queue(maxsize=1)  # full: nothing more is read from the socket
+        self._heard: asyncio.Queue[Up] = asyncio.Queue(maxsize=1)  # full: the socket is not read
         self.progress = Progress(0, 0)
         self._listening = asyncio.create_task(self._listen(), name="tree.listen")
 
@@ -292,7 +292,7 @@ class _Talk:
         return message
 
     def answered(self) -> None:
-        """What was asked for has come, all of it: for what comes next the bridge has all its time again."""
+        """The answer is complete: for the next one the bridge has all its time again."""
         self._waited_seconds = 0.0
 
     async def end(self) -> None:

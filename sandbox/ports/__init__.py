@@ -1,1 +1,1 @@
-"""What the gateway asks of a sandbox."""
+"""The ports through which the gateway uses a sandbox."""

@@ -9,13 +9,12 @@ from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.ports.sandbox import Sandbox
 from sandbox.protocol.agent_server import AgentServer
 
-AGENTS = "/holdfast-agents"  # installed agents, in commands: a provider puts its own place for it
+AGENTS = "/holdfast-agents"  # installed agents, in commands: a provider replaces it with its own directory
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """How to make a session's sandbox. `env` holds secrets: it is never written down, logged, or put on a command
-    line."""
+    """How to make a session's sandbox. `env` holds secrets: never write it down, log it, or put it on a command line."""
 
     session_id: str
     incarnation: int
@@ -25,16 +24,16 @@ class SandboxSpec:
     repo_url: str | None = None
     repo_branch: str | None = None
     hold: bool = False  # the agent may not start before `Tree.release`
-    empty: bool = False  # begin with empty roots; what was there stays beside them
+    empty: bool = False  # begin with empty roots; the old ones stay beside them
     limits: ResourceLimits = NO_LIMITS
     provider: str = ""  # which of several fleets; "": the only one, or the first
-    image: str | None = None  # the name of one; None: the provider's own. Only where sandboxes are made of images
-    image_id: str = ""  # as the provider calls what the session began with; "": it begins with what the name means now
-    image_digest: str = ""  # under which its registry has that; "": no registry is known to have it
+    image: str | None = None  # an image's name; None: the provider's default. Only for providers with images
+    image_id: str = ""  # the provider's id of the session's first image; "": the present meaning of the name
+    image_digest: str = ""  # the registry's digest of it; "": no registry is known to have it
     core: str = ""  # of the bridge, that speaks with the agent; "": its default
-    agent_env: Mapping[str, str] = field(default_factory=dict)  # what agents of its kind want; no secrets
-    agent_libc: str = ""  # what the agent is linked to: glibc or musl; "": nothing
-    all_events: bool = False  # of an agent that a core speaks with, also what the core does not know is passed on
+    agent_env: Mapping[str, str] = field(default_factory=dict)  # environment that this kind of agent needs; no secrets
+    agent_libc: str = ""  # the C library of the agent: glibc or musl; "": it needs none
+    all_events: bool = False  # pass on events of the agent that its core does not know
     agent_server: AgentServer | None = None  # the agent is reached there, and not by its pipes
 
 
@@ -63,8 +62,8 @@ class Fleet(Protocol):
         ...
 
     async def open(self) -> None:
-        """Check that the provider can work here; raises SandboxFailed with what to install or set. A provider that does
-        not answer now is no failure: the sessions of other providers go on without it."""
+        """Check that the provider can work here; raises SandboxFailed with what to install or set. A provider that
+        does not answer now is no failure: the sessions of other providers go on without it."""
         ...
 
     async def health(self) -> ProviderHealth:
@@ -77,10 +76,10 @@ class Fleet(Protocol):
         ...
 
     async def start(self, spec: SandboxSpec, progress: OnProgress = unheard) -> None:
-        """Run the sandbox until its bridge answers; `progress` is called meanwhile. A sandbox that runs for this
-        session is ended first: a new start is a new incarnation. Clones `repo_url` into an empty workspace. The roots
-        are as the last stop, or a killed sandbox, left them, unless `empty`. Where sandboxes are made of images, the
-        last call of `progress` says which image it was. Raises SandboxFailed."""
+        """Run the sandbox until its bridge answers; `progress` is called meanwhile. First ends a running sandbox of
+        this session: a new start is a new incarnation. Clones `repo_url` into an empty workspace. The roots are as
+        the last stop, or a killed sandbox, left them, unless `empty`. With images, the last call of `progress` names
+        the image. Raises SandboxFailed."""
         ...
 
     async def running(self) -> list[str]:

@@ -1,7 +1,8 @@
 """Names of container images: `[registry/]path[:tag][@digest]`. Pure.
 
-They are read as Docker reads them. A name without a registry is of Docker Hub, one word there is below `library`, and
-without tag and digest `latest` is meant. A digest names one image for ever: then the tag beside it means nothing.
+They are read as Docker reads them. A name without a registry is of Docker Hub, a single word there is below
+`library`, and without tag and digest the tag is `latest`. A digest names one image for ever; a tag beside it means
+nothing.
 """
 
 import re
@@ -33,8 +34,8 @@ class ImageReference:
 
 
 def split_reference(text: str) -> tuple[str, str, str, str]:
-    """Registry, path, tag and digest as they stand there, with what is meant where nothing stands; nothing is checked,
-    so patterns may be split, too."""
+    """Registry, path, tag and digest, with the defaults for missing parts. Nothing is checked, so patterns may be
+    split, too."""
     rest, _, digest = text.partition("@")
     last = rest.rfind("/") + 1
     name, _, tag = rest[last:].partition(":")
@@ -65,8 +66,8 @@ def read_reference(text: str) -> ImageReference:
 
 
 def asked_of_engine(text: str) -> str:
-    """An image's name as an engine is to be asked for it. With its tag, or the engine might take it for the beginning
-    of an id. What is no name (an operator may give an id) stays."""
+    """An image's name for a request to an engine: with its tag, or the engine might take it for the beginning of an
+    id. A text that is no name stays as it is; an operator may give an id."""
     try:
         found = read_reference(text)
     except ValueError:

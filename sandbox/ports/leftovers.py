@@ -1,4 +1,4 @@
-"""What sandboxes leave at a provider that nobody can use any more, for whoever clears it away."""
+"""Leftovers of sandboxes at a provider that nobody can use any more, for clearing."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class LeavesThings(Protocol):
     """A fleet whose sandboxes do not vanish when they end. Every method may raise SandboxUnavailable."""
 
     async def leftovers(self) -> list[Leftover]:
-        """What is left over now. What runs and can be reached is not; nor is what a start is making."""
+        """The present leftovers. A running, reachable sandbox is not one; nor is anything that a start is making."""
         ...
 
     async def clear(self, leftover: Leftover) -> bool:
-        """Remove it, if it is still left over. False: it is not, or is gone. May raise SandboxFailed."""
+        """Remove it, if it is still a leftover. False: it is not, or is gone. May raise SandboxFailed."""
         ...
 
     def endings(self) -> AsyncIterator[None]:

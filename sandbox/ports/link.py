@@ -34,21 +34,20 @@ class LinkEvents(Protocol):
         ...
 
     def on_recalled(self, seq: int) -> None:
-        """The bridge holds the record back, and what follows it, until `drop`."""
+        """The bridge holds back the record, and those behind it, until `drop`."""
         ...
 
     def on_problem(self, reason: str) -> None:
-        """Something the user should read: the agent could not be started, a line was too long."""
+        """A text for the user: the agent could not start, a line was too long."""
         ...
 
     def on_unknown(self, core: str, counts: Mapping[str, int]) -> None:
-        """How often the agent has said what its core does not know, by kind: a few short words that it chose. Told with
-        the link's heartbeat; what a lost link has not told is not told again."""
+        """The number of the agent's events that its core does not know, by kind: a few short words that the agent
+        chose. Sent with the link's heartbeat; a lost link may lose some."""
         ...
 
     def on_changed(self) -> None:
-        """Something in the two roots may have changed: a hint, at most about one a second. Without it nothing is
-        known either way."""
+        """Something in the two roots may have changed: a hint, at most about one a second. Its absence means nothing."""
         ...
 
     def on_lost(self, reason: str) -> None: ...
@@ -64,10 +63,9 @@ class Link(Protocol):
         ...
 
     def deliver(self, seq: int, line: bytes) -> None:
-        """Hand one record to the agent, once, and in order: only an answer to what the agent asks may go past messages
-        that wait for it. What the bridge has not taken when the agent exits or the link is lost is forgotten by the
-        bridge: deliver it again after the next on_epoch or on_hello.
-        """
+        """Give one record to the agent, once, and in order: only an answer to the agent's request may pass waiting
+        messages. When the agent exits or the link is lost, the bridge forgets records that it has not taken: deliver
+        them again after the next on_epoch or on_hello."""
         ...
 
     def recall(self, seq: int) -> bool:
@@ -77,7 +75,7 @@ class Link(Protocol):
         ...
 
     def drop(self, seq: int) -> None:
-        """A record that is held back will not be delivered: the bridge forgets it, and goes on behind it."""
+        """A held record will not be delivered: the bridge forgets it, and goes on behind it."""
         ...
 
     def inject(self, line: bytes) -> None:
@@ -103,5 +101,5 @@ class Link(Protocol):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def close(self) -> None:
-        """Let go without on_lost. The sandbox and its agent go on."""
+        """Close without on_lost. The sandbox and its agent go on."""
         ...

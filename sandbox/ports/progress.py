@@ -1,4 +1,4 @@
-"""What is heard of a sandbox while it starts."""
+"""The progress of a starting sandbox."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ImagePull(msgspec.Struct, frozen=True):
-    """How much of an image has been fetched. What is not known yet counts as nothing: numbers in all may grow."""
+    """How much of an image has been fetched. Unknown parts count as nothing, so totals may grow."""
 
     image: str
     layers: int = 0
@@ -22,8 +22,8 @@ class ImagePulled(msgspec.Struct, frozen=True):
 
 
 class ImageChosen(msgspec.Struct, frozen=True):
-    """What its image's name means: a session's later sandboxes are made of the same. `id` is the provider's own word
-    for it, `digest` the registry's; "": no registry is known to have it."""
+    """The image that its name means: a session's later sandboxes use the same. `id` is the provider's own name for
+    it, `digest` the registry's; "": no registry is known to have it."""
 
     name: str
     id: str

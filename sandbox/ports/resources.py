@@ -1,4 +1,4 @@
-"""What one sandbox may use of its host, and what it uses."""
+"""What one sandbox may use of its host, and its usage."""
 
 import msgspec
 
@@ -8,8 +8,8 @@ LEAST_PIDS = 64  # threads count, and the bridge has some
 
 
 class ResourceLimits(msgspec.Struct, frozen=True):
-    """Of all its processes together. None: no limit. `memory` is in bytes, files in memory included, and there is no
-    swap beside it; `pids` counts threads."""
+    """For all its processes together. None: no limit. `memory` is in bytes and includes files in memory; there is no
+    swap beside it. `pids` counts threads."""
 
     memory: int | None = None
     cpus: float | None = None
@@ -32,7 +32,7 @@ class ResourceUsage(msgspec.Struct, frozen=True):
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """What a running sandbox is held to, and what it uses now."""
+    """A running sandbox's limits and its present usage."""
 
     limits: ResourceLimits = NO_LIMITS
     usage: ResourceUsage = ResourceUsage()

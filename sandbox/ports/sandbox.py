@@ -12,7 +12,7 @@ from sandbox.protocol.values import Position
 
 
 class SandboxFailed(Exception):
-    """The sandbox could not be started or removed. The text is for the user: what went wrong and what to do."""
+    """The sandbox could not start or be removed. The text is for the user: what went wrong and what to do."""
 
 
 class SandboxUnavailable(Exception):
@@ -67,7 +67,7 @@ class Sandbox(Protocol):
     @property
     def mounts_roots(self) -> bool:
         """Whether its programs have each root as a mount. A mount stays with its directory, so after a restore they
-        would see the old tree: `Tree.release` fails until the sandbox is started again."""
+        would see the old tree: `Tree.release` fails until the sandbox starts again."""
         ...
 
     async def runs(self) -> bool:
@@ -115,7 +115,7 @@ class Sandbox(Protocol):
 
     async def kill(self) -> bool:
         """SIGKILL the bridge: nothing shuts down in order, as if the sandbox had died by itself. Its link is lost.
-        `Fleet.start` starts a new one with the files on the disk, `stop` ends the rest of the old one. False: it did
+        `Fleet.start` starts a new one with the files on the disk; `stop` ends the rest of the old one. False: it did
         not run."""
         ...
 

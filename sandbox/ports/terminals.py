@@ -10,7 +10,7 @@ PassOn = Callable[[bytes], object]
 
 
 class TerminalRefused(Exception):
-    """The bridge does not do what was asked. `status` is HTTP's, `code` a word for programs, the text is for people."""
+    """The bridge refuses. `status` is HTTP's, `code` a word for programs, the text is for people."""
 
     def __init__(self, status: int, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -20,7 +20,7 @@ class TerminalRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TerminalWish:
-    """A terminal to be. What is None is as the settings say. `env` holds secrets."""
+    """A terminal to make. None means the configured default. `env` holds secrets."""
 
     command: tuple[str, ...] | None = None
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -39,12 +39,12 @@ class TerminalEvents(Protocol):
     def on_resized(self, size: Size) -> None: ...
     def on_trouble(self, trouble: TerminalTrouble) -> None: ...
     def on_input_full(self, full: bool) -> None:
-        """The bridge takes no more input for now; or it does again."""
+        """The bridge takes no more input for now, or takes it again."""
         ...
 
     def on_lost(self, reason: str) -> None: ...
     def on_gone(self) -> None:
-        """Somebody ended the terminal, and it is no more: to open it again would make another."""
+        """Somebody ended the terminal for good: opening it again would make another."""
         ...
 
 
@@ -68,7 +68,7 @@ class TerminalLink(Protocol):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def close(self) -> None:
-        """Let go without on_lost. The terminal goes on."""
+        """Close without on_lost. The terminal goes on."""
         ...
 
 
@@ -76,19 +76,18 @@ class SandboxTerminals(Protocol):
     """The terminals of one sandbox. Every method raises LinkRefused if the sandbox does not run or does not answer."""
 
     async def open(self, name: str, opening: Open, events: TerminalEvents, pass_on: PassOn) -> TerminalLink:
-        """Attach to a terminal, which is made if there is none; for one who only views that is refused. `pass_on` gets
-        its output: whole unmasked binary frames, joined; it is called for nothing else, and may be called before this
-        returns."""
+        """Attach to a terminal. If there is none, it is made, but not for a viewer who only watches, who is refused.
+        `pass_on` gets its output: whole unmasked binary frames, joined, and nothing else. It may be called before
+        this returns."""
         ...
 
     async def list(self) -> list[dict[str, Any]]:
-        """What there is: `{name, epoch, base, offset, cols, rows, viewers, idleSeconds, alive, exit, title, command}`
+        """The terminals: `{name, epoch, base, offset, cols, rows, viewers, idleSeconds, alive, exit, title, command}`
         each."""
         ...
 
     async def create(self, name: str, wish: TerminalWish) -> bool:
-        """Make a terminal, or run what ended in it again. False: it runs already, as wished. Raises
-        TerminalRefused."""
+        """Make a terminal, or run an ended one again. False: it runs already, as wished. Raises TerminalRefused."""
         ...
 
     async def resize(self, name: str, size: Size) -> None:

@@ -1,4 +1,4 @@
-"""How the tree of a running sandbox is read and put back, as sync sees it."""
+"""The port through which sync reads and restores the tree of a running sandbox."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -51,12 +51,12 @@ class TreeRestore(Protocol):
         ...
 
     def progress(self) -> tuple[int, int]:
-        """Files and bytes written so far, including those of an interrupted restore: never less than before, never more
-        than `plan` was given, all of it after `finish`."""
+        """Files and bytes written so far, including those of an interrupted restore: never less than before, never
+        more than `plan` was given, all of it after `finish`."""
         ...
 
     async def finish(self) -> None:
-        """Put the new tree in the old one's place; returns when it is there, whole and durable."""
+        """Replace the old tree by the new one; returns when it is there, whole and durable."""
         ...
 
 
@@ -71,15 +71,15 @@ class Tree(ScannedTree, Protocol):
     `quiet`, which waits for none, and `release`, which waits for a restore only."""
 
     def restore(self, token: str, *, aside: bool) -> AbstractAsyncContextManager[TreeRestore]:
-        """Leaving it before `finish` has returned leaves the old tree in place; the next restore uses what came so
-        far."""
+        """Leaving it before `finish` has returned leaves the old tree in place; the next restore reuses the content
+        so far."""
         ...
 
     async def survey(self, agent_skip: Sequence[str]) -> Survey: ...
 
     async def quiet(self) -> None:
         """End every program in the sandbox but the bridge, and hold the agent: none starts until `release`, not even
-        one that was asked for already. If this raises TreeFailed, the agent may be held all the same."""
+        one that was requested before. If this raises TreeFailed, the agent may be held all the same."""
         ...
 
     async def release(self) -> None:

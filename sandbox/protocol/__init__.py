@@ -1,1 +1,1 @@
-"""What gateway and bridge say to each other; both ends import it."""
+"""The messages between gateway and bridge; both ends import it."""

@@ -1,10 +1,10 @@
-"""Messages between the gateway and a bridge, and what may follow what. Pure: both ends import it.
+"""Messages between the gateway and a bridge, and their allowed order. Pure: both ends import it.
 
 Text messages are control, one JSON object with a `type`. Binary messages are payload: upward one or more agent lines
 joined by newlines, counted on from the last `epoch`; downward one or more deliveries, each `<seq> <line>`.
 
-Neither end trusts the other: a bridge runs beside code that nobody vouches for, so whatever it sends is checked here,
-member by member (messages.py), and then by `LinkRules` for its place in the conversation. A violation is a `WireError`.
+Neither end trusts the other. A bridge runs beside untrusted code, so its messages are checked here, member by member
+(messages.py), and then by `LinkRules` for their place in the conversation. A violation is a `WireError`.
 
 A position is two members of its message, `epoch` and `offset`: `of` makes a message of a position.
 """
@@ -82,21 +82,21 @@ class Seen(Message, frozen=True, tag="seen"):
 
 
 class Ready(Message, frozen=True, tag="ready"):
-    """The gateway knows of `epoch`: what it delivers from here on is meant for that process."""
+    """The gateway knows of `epoch`: its deliveries from here on are meant for that process."""
 
     epoch: EpochName
 
 
 class Recall(Message, frozen=True, tag="recall"):
-    """Hold back the record `seq`, and what follows it, unless the agent has it: its sender has cancelled it. Sent only
-    to bridges whose hello has `recalls`. The answer is `recalled` if it is held back. Else there is none: it was taken,
-    or dropped with its process, and the bridge reports either anyhow."""
+    """Hold back the record `seq`, and those behind it, unless the agent has it: its sender has cancelled it. Sent
+    only to bridges whose hello has `recalls`. The answer is `recalled` if it is held back. Else there is none: it was
+    taken, or dropped with its process, and the bridge reports either anyway."""
 
     seq: Number
 
 
 class Drop(Message, frozen=True, tag="drop"):
-    """The record `seq`, which is held back, is cancelled: forget it and go on."""
+    """The held record `seq` is cancelled: forget it and go on."""
 
     seq: Number
 
@@ -128,7 +128,7 @@ class Problem(Message, frozen=True, tag="problem"):
 
 
 class Pong(Message, frozen=True, tag="pong", omit_defaults=True):
-    """`unknown`: how often the agent has said what its `core` does not know, by its kind, since that was told last."""
+    """`unknown`: the number of the agent's events that its `core` does not know, by kind, since the last report."""
 
     n: Number
     core: Kind = ""
@@ -199,9 +199,9 @@ def split_deliveries(payload: bytes) -> list[tuple[int, bytes]]:
 
 
 class LinkRules:
-    """What may come next from a bridge: hello first and once, frames only of an announced process that has not exited,
-    exits that agree with the count, confirmations only of what was delivered, records held back only where that was
-    asked. Anything else raises WireError."""
+    """The messages that a bridge may send next: hello first and once, frames only of an announced process that has
+    not exited, exits that agree with the count, confirmations only of delivered records, held records only after a
+    recall. Any other raises WireError."""
 
     __slots__ = ("_delivered", "_recalled", "_running", "_taken", "epoch", "greeted", "offset")
 
@@ -224,7 +224,7 @@ class LinkRules:
         if not self.greeted:
             raise WireError("no hello")
         if begin.epoch == self.epoch:
-            # The same process again only skips what this gateway had confirmed; it never goes back.
+            # The same process again only skips frames that this gateway had confirmed; it never goes back.
             if not self._running or begin.base < self.offset:
                 raise WireError("an epoch that goes back")
         elif self._running:
@@ -247,7 +247,7 @@ class LinkRules:
         self._running = False
 
     def delivered(self, seq: int) -> None:
-        """Note what this end sent."""
+        """Note a delivery of this end."""
         if seq > self._delivered:
             self._delivered = seq
 
@@ -259,7 +259,7 @@ class LinkRules:
         self._taken = seq
 
     def recall(self, seq: int) -> None:
-        """Note what this end asked back."""
+        """Note a recall of this end."""
         self._recalled = {seq} if self._recalled is None else self._recalled | {seq}
 
     def recalled(self, seq: int) -> None:

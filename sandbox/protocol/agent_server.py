@@ -1,7 +1,7 @@
-"""Where an agent that is a server listens: a loopback address of its own sandbox. Pure.
+"""The address of an agent that is a server: a loopback address of its own sandbox. Pure.
 
 Gateway and bridge read the address in the same way. Other addresses are refused: a sandbox without a network has no
-others, and a bridge speaks for its own sandbox only.
+others, and a bridge connects only to its own sandbox.
 """
 
 import re
@@ -26,8 +26,8 @@ class BadServer(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AgentServer:
-    """`hosts` are tried in this order. `target` is the WebSocket's path. It is ready when `health` answers 2xx; where
-    that is "", when it accepts the WebSocket."""
+    """`hosts` are tried in this order. `target` is the WebSocket's path. The server is ready when `health` answers
+    2xx; if that is "", when it accepts the WebSocket."""
 
     connect: str
     health: str

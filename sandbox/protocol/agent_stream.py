@@ -1,16 +1,17 @@
-"""Numbered output of agent processes: what is kept, what may be dropped, and what a resume gets. Pure.
+"""Numbered output of agent processes: which frames are kept, which may be dropped, and what a resume gets. Pure.
 
-A frame is one line of agent output. Frames of one process (an *epoch*) are numbered 1, 2, 3, ... at the source and keep
-their number for ever; a position is "after frame `offset` of `epoch`". Both ends keep frames, for different reasons:
+A frame is one line of agent output. Frames of one process (an *epoch*) are numbered 1, 2, 3, ... at the source and
+keep their number for ever; a position is "after frame `offset` of `epoch`". Both ends keep frames, for different
+reasons:
 
 - The gateway's `Ring` holds the recent frames of one epoch so that viewers can come back. It drops the oldest to stay
-  within its bound, but not the unfinished answer (everything after the *pin*), which it keeps up to a second bound.
-  A resume that needs a dropped frame gets a gap, reported as such: never a stream with a hole in it.
-- The bridge's `FrameBacklog` holds what the gateway has not confirmed, over several epochs. It drops nothing by itself:
-  when it is full, the agent is no longer read, so the agent waits and nothing is lost.
+  within its bound, but not the unfinished answer (everything after the *pin*), which it keeps up to a second bound. A
+  resume that needs a dropped frame gets a gap, reported as such: never a stream with a hole in it.
+- The bridge's `FrameBacklog` holds the frames that the gateway has not confirmed, over several epochs. It drops
+  nothing by itself: when it is full, the agent is no longer read, so the agent waits and nothing is lost.
 
-A `Cursor` walks the backlog for one link. Its steps are what goes over the wire: a `BeginEpoch`, the frames after it,
-the `AgentExit` that ends them. The backlog may be trimmed, extended and finished between any two steps.
+A `Cursor` walks the backlog for one link. Its steps go over the wire: a `BeginEpoch`, the frames after it, the
+`AgentExit` that ends them. The backlog may be trimmed, extended and finished between any two steps.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ import msgspec
 
 from sandbox.protocol.values import AgentExit, Position
 
-FRAME_COST = 64  # what a frame costs beside its bytes, so that empty lines are bounded too
+FRAME_COST = 64  # a frame's cost beside its bytes, so that empty lines are bounded too
 RUNS_KEPT = 32  # processes that ended without unconfirmed output; beyond, the oldest are forgotten
 
 RING_BYTES = 256 * 1024
@@ -43,7 +44,7 @@ class Ring:
         self._lines: list[bytes] = []
         self._head = 0  # lines before it are forgotten; the list is trimmed now and then, not at each eviction
         self._size = 0
-        self._extra: dict[int, int] | None = None  # by offset: what a frame weighs beyond its bytes; few do
+        self._extra: dict[int, int] | None = None  # by offset: the weight of a frame beyond its bytes; few have one
         self._pin: int | None = None
 
     @property
@@ -71,9 +72,8 @@ class Ring:
         self._reset(base)
 
     def append(self, line: bytes, weight: int = 0) -> int:
-        """Keep one frame and return its offset. One that is shorter here than at its source counts as the `weight` it
-        has there: the source keeps what the ring keeps, and must not fill up with what seems to be little here.
-        """
+        """Keep one frame and return its offset. A frame that is shorter here than at its source counts with its
+        `weight` there: the source keeps what the ring keeps, and must not fill up with frames that seem small here."""
         size = len(line)
         self._lines.append(line)
         self._size += size + FRAME_COST
@@ -102,7 +102,7 @@ class Ring:
             if self._pin is not None and self._base >= self._pin:
                 if self._size <= self._pinned_limit:
                     break
-                self._pin = None  # its start is about to go: what is left of it is kept like anything else
+                self._pin = None  # its start is about to go: the rest of it is kept like anything else
             self._size -= len(self._lines[self._head]) + FRAME_COST
             self._lines[self._head] = b""
             self._head += 1
@@ -130,7 +130,7 @@ Step = BeginEpoch | Frames | AgentExit
 
 
 class Run(msgspec.Struct):
-    """What is unconfirmed of one agent process. `base` is the last offset that is gone."""
+    """The unconfirmed frames of one agent process. `base` is the last dropped offset."""
 
     epoch: str
     base: int = 0
@@ -143,7 +143,7 @@ class Run(msgspec.Struct):
 
 
 class Cursor(msgspec.Struct, gc=False):
-    """How far one link has been told: up to `offset` of `epoch`, and whether that epoch's exit was told."""
+    """A link's progress: it has everything up to `offset` of `epoch`, and perhaps that epoch's exit."""
 
     epoch: str | None = None
     offset: int = 0
@@ -189,7 +189,7 @@ class FrameBacklog:
         return run.end
 
     def finish(self, exit: AgentExit) -> None:
-        """The running process ended; `exit` is told after its last frame."""
+        """The running process ended; `exit` follows its last frame."""
         self._running().exit = exit
 
     def _running(self) -> Run:
@@ -219,7 +219,7 @@ class FrameBacklog:
         return next((index for index, run in enumerate(self._runs) if run.epoch == epoch), None)
 
     def cursor(self, after: Position | None) -> Cursor:
-        """Begin a walk after `after`; with everything that is kept if that position is None or not known here."""
+        """Begin a walk after `after`; with all kept frames if that position is None or unknown here."""
         if after is not None:
             index = self._find(after.epoch)
             if index is not None and 0 <= after.offset <= self._runs[index].end:
@@ -227,8 +227,8 @@ class FrameBacklog:
         return Cursor(self._runs[0].epoch if self._runs else None)
 
     def step(self, cursor: Cursor, limit: int) -> Step | None:
-        """Return what the link is told next and move `cursor` past it; None if it knows everything.
-        Frames come in portions of at most `limit` bytes, newlines counted, but at least one frame."""
+        """Return the link's next part and move `cursor` past it; None if there is none. Frames come in portions of at
+        most `limit` bytes, newlines counted, but at least one frame."""
         index = self._find(cursor.epoch)
         if index is None:
             if not self._runs:

@@ -1,7 +1,7 @@
-"""Chunks compressed together. Pure: whoever sends a frame packs it, whoever receives one unpacks it.
+"""Chunks compressed together. Pure: the sender of a frame packs it, the receiver unpacks it.
 
-Small files compress badly alone and well together, so chunks share frames; a frame is small enough to be fetched for
-the sake of one chunk.
+Small files compress badly alone and well together, so chunks share frames. A frame is small enough to be fetched for
+one of its chunks.
 """
 
 import threading
@@ -33,7 +33,7 @@ def pack(contents: Sequence[tuple[Chunk, bytes]]) -> Frame:
 
 
 def groups(contents: Iterable[tuple[Chunk, bytes]]) -> Iterator[list[tuple[Chunk, bytes]]]:
-    """`contents` in the same order, cut into what makes one frame each."""
+    """`contents` in the same order, grouped into frames."""
     group: list[tuple[Chunk, bytes]] = []
     size = 0
     for chunk, content in contents:
@@ -47,8 +47,8 @@ def groups(contents: Iterable[tuple[Chunk, bytes]]) -> Iterator[list[tuple[Chunk
 
 
 def unpack(frame: Frame) -> list[memoryview]:
-    """The bytes of each chunk of `frame`. Raises BadEntry unless they are exactly what the chunks say. Takes no more
-    memory than a frame of ours needs, whatever the data claims to be."""
+    """The bytes of each chunk of `frame`. Raises BadEntry unless they match the chunks exactly. Takes no more memory
+    than a frame of ours needs, whatever the data claim to be."""
     check_chunks(frame.chunks)
     total = sum(chunk.size for chunk in frame.chunks)
     if not frame.chunks or not all(chunk.id for chunk in frame.chunks) or total > MAX_CHUNK:

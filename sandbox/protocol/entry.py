@@ -1,11 +1,11 @@
-"""What a kept tree is made of. Pure: imported by the bridge, which reads and writes trees, and by `sync`, which keeps
+"""The parts of a kept tree. Pure: imported by the bridge, which reads and writes trees, and by `sync`, which stores
 them.
 
 A tree is a set of entries under two roots, the first component of every path: `workspace` and `agent`. Paths and
 symlink targets are bytes, as the kernel has them. The content of a file is a row of chunks, each named by the BLAKE3
 hash of its bytes, so the row is the file's hash as well. A hole of a sparse file is a chunk without a name.
 
-Neither end trusts the other, and nobody trusts what was stored: `check_entry` holds for whatever comes in.
+Neither end trusts the other, and nobody trusts stored data: `check_entry` checks all of it.
 """
 
 from collections.abc import Iterable
@@ -23,12 +23,12 @@ MAX_DEPTH = 64
 MAX_CHUNK = 1 << 20  # bytes of one chunk, and of one frame, uncompressed
 MAX_FILE = 1 << 44
 MOST_CHUNKS = (16 << 20) // 56  # of one file: its entry fits into a message of sandbox/protocol/tree.py, beside others
-MODE_BITS = 0o777  # what is kept of a mode: no setuid, no setgid, no sticky bit
+MODE_BITS = 0o777  # the kept part of a mode: no setuid, no setgid, no sticky bit
 MAX_MTIME_NS = (1 << 63) - 1
 
 
 class BadEntry(Exception):
-    """Something that is no part of any tree we would write. The text says what, and never repeats a whole path."""
+    """The data cannot be part of a tree that we would write. The text says what, and never repeats a whole path."""
 
 
 class Kind(IntEnum):
@@ -45,7 +45,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One file, directory or symlink. `unsettled`: it kept changing while it was read."""
+    """One file, directory or symlink. `unsettled`: it changed all the time while it was read."""
 
     path: bytes
     kind: int

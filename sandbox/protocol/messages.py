@@ -1,7 +1,7 @@
-"""What all JSON messages between gateway and bridge share: the bounds of their members, reading, refusing. Pure.
+"""Shared by all JSON messages between gateway and bridge: the bounds of their members, reading, refusing. Pure.
 
-Neither end trusts the other. A message is read into a struct by one decoder, which checks every member; the text of a
-WireError never repeats what was sent, so it may be shown and logged.
+Neither end trusts the other. A message is read into a struct by one decoder, which checks every member. The text of a
+WireError never repeats the message, so it may be shown and logged.
 """
 
 import re
@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 
 class WireError(Exception):
-    """The other end broke the protocol; the connection is of no more use. `member` is the one at fault, if it is one
-    of those the message has."""
+    """The other end broke the protocol; the connection is useless from here on. `member` is the wrong member, if the
+    message has it."""
 
     def __init__(self, text: str, member: str = "") -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ def read(decoder: "msgspec.json.Decoder[T]", text: bytes | str) -> T:
     """Read one message. Raises WireError."""
     try:
         if isinstance(text, bytes) and not text.isascii():
-            text.decode()  # msgspec does not look into what it skips
+            text.decode()  # msgspec does not check what it skips
         return decoder.decode(text)
     except msgspec.ValidationError as exc:
         raise refusal(exc) from None
@@ -73,6 +73,6 @@ def refusal(error: msgspec.ValidationError) -> WireError:
 
 
 def clip(reason: str) -> str:
-    """One line that fits, whatever is in it."""
+    """One line that fits, whatever it contains."""
     clean = reason.encode(errors="replace").decode()  # a lone surrogate (an odd file name) cannot be sent
     return _CONTROL_CHARACTERS.sub(" ", clean)[:MAX_REASON]

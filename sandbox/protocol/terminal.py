@@ -1,16 +1,15 @@
 """Messages of a terminal's link, between a gateway and a bridge. Pure: both ends import it.
 
-Every viewer has a link of its own to the bridge, `/terminals/{name}/link`. Binary frames are bytes, unfragmented: of
-the program's output up, at most `MAX_BYTES` each; of somebody's typing down. Text frames are control, one JSON object
+Every viewer has its own link to the bridge, `/terminals/{name}/link`. Binary frames are bytes, unfragmented: upward
+the program's output, at most `MAX_BYTES` each; downward somebody's typing. Text frames are control, one JSON object
 with a `type`.
 
-The gateway says `open` first. The bridge answers `hello`; if that says `picture`, exactly one binary frame follows that
-is a picture of the screen and not counted. Then come the program's bytes, counted on from the offset that was said.
-`reset` is like another hello: whatever the viewer has is to be cleared, a picture follows, and it is counted on from
-there.
+The gateway sends `open` first. The bridge answers `hello`; if that says `picture`, exactly one binary frame follows
+that is a picture of the screen and not counted. Then come the program's bytes, counted on from the offset in `hello`.
+`reset` is like another hello: the viewer clears its screen, a picture follows, and counting goes on from there.
 
-A position is two members of its message, `epoch` and `offset`, and a size is `cols` and `rows`: `of` makes a message of
-positions and sizes. Neither end trusts the other: whatever cannot be read raises WireError.
+A position is two members of its message, `epoch` and `offset`, and a size is `cols` and `rows`: `of` makes a message
+of positions and sizes. Neither end trusts the other: an unreadable message raises WireError.
 """
 
 import re
@@ -43,7 +42,7 @@ MAX_SIDE = 1000  # of a screen, in cells
 Role = Literal["drive", "view"]
 Side = Annotated[int, Meta(ge=1, le=MAX_SIDE)]
 
-NOWHERE = Position("nowhere", MAX_NUMBER)  # no terminal was ever there: whoever comes from it gets a picture
+NOWHERE = Position("nowhere", MAX_NUMBER)  # no terminal was ever there: a viewer with this position gets a picture
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -54,9 +53,9 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Open(Message, frozen=True, tag="open"):
-    """A viewer's first message: it wants the bytes after `after`, its last position, or the screen as it is. `size` is
-    what it can show; None: any. A viewer who only looks neither types nor has a say in the size. With `anew`, a program
-    that has ended is started once more; without, the viewer gets its end."""
+    """A viewer's first message: it wants the bytes after `after`, its last position, or the present screen. `size` is
+    the size that it can show; None: any. A viewer who only watches neither types nor counts for the size. With
+    `anew`, an ended program is started once more; without, the viewer gets its end."""
 
     role: Role
     epoch: EpochName | None = None
@@ -137,7 +136,7 @@ class Reset(Message, frozen=True, tag="reset"):
 
 
 class Exit(Message, frozen=True, tag="exit"):
-    """The program ended; all it wrote has been sent. Typing starts it anew, and is typed into it."""
+    """The program ended; all its output has been sent. Typing starts it again, and goes into it."""
 
     code: ExitCode | None = None
     signal: SignalName | None = None

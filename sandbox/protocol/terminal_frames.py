@@ -33,7 +33,7 @@ _RUN = bytes((_FIN_BINARY,)) * _MOST_FRAMES
 
 
 def _is_run(data: bytes, whole: int) -> bool:
-    """Whether it is nothing but binary frames of `whole` bytes, as its first one is; no more than fit one go."""
+    """Whether it is only binary frames of `whole` bytes, like its first one, and no more than fit one turn."""
     count, rest = divmod(len(data), whole)
     return not rest and data[::whole] == _RUN[:count] and data[1::whole].count(data[1]) == count
 
@@ -44,7 +44,7 @@ class _FrameScan:
     __slots__ = ("_at", "_data", "_missing", "_tail", "aside")
 
     def __init__(self) -> None:
-        self._data = b""  # what one feed brought, behind the last aside from `_at` on
+        self._data = b""  # one feed's bytes, behind the last aside from `_at` on
         self._at = 0
         self._tail: bytearray | None = None  # the beginning of a frame
         self._missing = 0  # it cannot be whole before so many more bytes have come
@@ -66,11 +66,11 @@ class _FrameScan:
 
     @property
     def unfinished(self) -> int:
-        """How long the frame is, as far as that is known, whose beginning waits here."""
+        """The length of the unfinished frame, as far as it is known."""
         return 0 if self._tail is None else len(self._tail) + self._missing
 
     def _gather(self, data: bytes) -> bytes:
-        """What is to be looked at, from `_at` on, now that `data` has come: b"" if it makes no frame whole."""
+        """The bytes to look at, from `_at` on, now that `data` has come: b"" if they complete no frame."""
         tail = self._tail
         if tail is None or len(data) < self._missing:
             if data:
@@ -106,8 +106,8 @@ class DownScan(_FrameScan):
         self._picture = True
 
     def passes_whole(self, data: bytes) -> bool:
-        """Whether all of `data` passes at once: short frames of one length, mostly one key, or a few. They are counted.
-        If not, nothing has happened: feed it."""
+        """Whether all of `data` passes at once: short frames of one length, mostly one key, or a few. They are
+        counted. If not, nothing has happened: feed it."""
         if len(data) < 2 or self._data or self._tail is not None or self._picture or self.aside is not None:
             return False
         size, end = data[1], len(data)
@@ -160,7 +160,7 @@ class DownScan(_FrameScan):
         return data[start:at]
 
     def _read_aside(self, data: bytes, at: int) -> int:
-        """How long the frame here is, as far as that is known; when all of it is there it has become the aside."""
+        """The length of the frame here, as far as it is known. When all of it is there, it has become the aside."""
         first, size, head = data[at], data[at + 1], 2
         if first == _FIN_BINARY:
             bound = MAX_PICTURE
@@ -187,10 +187,11 @@ class DownScan(_FrameScan):
 
 
 class UpScan(_FrameScan):
-    """A viewer's frames on their way to the bridge. `passed_frames` counts what was let through. Where nothing
-    `passes`, every message is an aside: their bytes mean something else than input.
+    """A viewer's frames on their way to the bridge. `passed_frames` counts those that passed. If nothing `passes`,
+    every message is an aside: its bytes mean something other than input.
 
-    A read full of tiny frames is not looked at in one go: while there is `more`, feed b"" in a later turn."""
+    A read full of tiny frames is not looked at in one turn: while there is `more`, feed b"" in a later turn.
+    """
 
     __slots__ = ("_fragments", "_joined", "_max_bytes", "_max_fragments", "_opcode", "_passes", "passed_frames")
 
@@ -205,8 +206,8 @@ class UpScan(_FrameScan):
         self.passed_frames = 0
 
     def passes_whole(self, data: bytes) -> int:
-        """How many frames `data` is, if all of it passes at once: short ones of one length, mostly one key, or a few.
-        They are counted. If it is 0, nothing has happened: feed it."""
+        """The number of frames in `data`, if all of it passes at once: short ones of one length, mostly one key, or a
+        few. They are counted. If it is 0, nothing has happened: feed it."""
         waits = self._data or self._tail is not None or self._opcode or self.aside is not None
         if len(data) < 6 or waits or not self._passes:
             return 0
@@ -229,7 +230,7 @@ class UpScan(_FrameScan):
             data = self._gather(data)
             start = at = self._at
         end, frames = len(data), 0
-        before: list[bytes] = []  # what passed before a fragment
+        before: list[bytes] = []  # passed before a fragment
         while end - at >= 2:
             first, size = data[at], data[at + 1] - 0x80
             if size < 0:
@@ -274,7 +275,7 @@ class UpScan(_FrameScan):
         return len(self._data) + tail + joined
 
     def forget(self) -> None:
-        """Drop what was fed: nothing more is looked at."""
+        """Drop the fed bytes: nothing more is looked at."""
         self._data, self._at, self._tail, self._joined, self.aside = b"", 0, None, None, None
 
     @property
@@ -283,7 +284,7 @@ class UpScan(_FrameScan):
         return bool(self._data) and self.aside is None
 
     def _length(self, data: bytes, at: int, size: int) -> int:
-        """How long the frame here is, as far as that is known."""
+        """The length of the frame here, as far as it is known."""
         head = 8 if size == 126 else 14
         if len(data) - at < head:
             return head
@@ -332,7 +333,7 @@ class UpScan(_FrameScan):
 
 
 def inputs(frames: bytes) -> Iterator[bytes]:
-    """What is in the whole masked frames that an UpScan let pass."""
+    """The input in the whole masked frames that an UpScan let pass."""
     at, end = 0, len(frames)
     while at < end:
         size, head = frames[at + 1] & 0x7F, 6
@@ -345,7 +346,7 @@ def inputs(frames: bytes) -> Iterator[bytes]:
 
 
 def payloads(frames: bytes) -> Iterator[bytes]:
-    """What is in the whole frames that a DownScan let pass."""
+    """The payloads of the whole frames that a DownScan let pass."""
     at, end = 0, len(frames)
     while at < end:
         size, start = frames[at + 1], at + 2

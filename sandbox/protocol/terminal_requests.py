@@ -24,7 +24,7 @@ Seconds = Number | Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
 
 
 class TerminalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A terminal to be. What is left out is as the bridge is configured."""
+    """A terminal to make. A missing member means the bridge's configuration."""
 
     command: Arguments | UnsetType = UNSET
     env: dict[str, str] | UnsetType = UNSET
@@ -70,7 +70,7 @@ class TerminalStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def decode_terminal(members: Any) -> dict[str, Any]:
-    """Read one terminal of a bridge's list: the members that are known, and those whole. Raises WireError."""
+    """Read one terminal of a bridge's list: the known members, if they are whole. Raises WireError."""
     try:
         found: dict[str, Any] = msgspec.to_builtins(msgspec.convert(members, TerminalStatus))
     except msgspec.ValidationError as exc:

@@ -31,7 +31,7 @@ from sandbox.protocol.entry import Entry, Frame
 MAX_TREE_MESSAGE = 16 << 20  # either way; the entry of the largest file there may be fits
 BATCH_BYTES = 4 << 20  # of content that waits in the bridge for `Want`
 BATCH_ENTRIES = 2000
-MAX_SKIPPED = 1000  # named; the rest is only counted
+MAX_SKIPPED = 1000  # listed by name; the rest is only counted
 MAX_UNREAD = 100  # likewise
 MAX_OFFERS = 100_000
 MAX_REMOVED = 100_000
@@ -49,15 +49,15 @@ class _Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True
 
 
 class TreeLimits(msgspec.Struct, frozen=True):
-    """What a tree may be at most."""
+    """The bounds of a tree."""
 
     files: int = 1_000_000  # entries of any kind
     total_bytes: int = 64 << 30
 
 
 class ScanAsk(_Message, frozen=True):
-    base: str | None = None  # the token of the tree to tell differences from, if the bridge still knows it
-    agent_skip: tuple[str, ...] = ()  # gitignore patterns of what of `agent` is not kept
+    base: str | None = None  # the token of the tree to compare with, if the bridge still knows it
+    agent_skip: tuple[str, ...] = ()  # gitignore patterns of the part of `agent` that is not kept
     limits: TreeLimits = TreeLimits()
 
 
@@ -68,7 +68,7 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
 
 class Batch(_Message, frozen=True):
     entries: Annotated[tuple[Entry, ...], Meta(max_length=BATCH_ENTRIES)] = ()
-    # Paths of `base` that are gone; empty when the scan tells the whole tree.
+    # Removed paths of `base`; empty when the scan reports the whole tree.
     removed: Annotated[tuple[bytes, ...], Meta(max_length=MAX_REMOVED)] = ()
     offers: Annotated[tuple[Offer, ...], Meta(max_length=MAX_OFFERS)] = ()
 
@@ -78,22 +78,22 @@ class Want(_Message, frozen=True):
 
 
 class Chunks(_Message, frozen=True):
-    """One frame of wanted chunks; `last` when the batch is done with. Also the gateway's word in a restore."""
+    """One frame of wanted chunks; `last` when the batch is complete. The gateway sends it, too, in a restore."""
 
     frame: Frame | None
     last: bool = False
 
 
 class ScanDone(_Message, frozen=True, omit_defaults=True):
-    base: str | None  # what the batches are differences from; None: they were the whole tree
+    base: str | None  # the batches are differences from this tree; None: they were the whole tree
     files: int  # regular files and symlinks of the whole tree
     total_bytes: int
-    read_bytes: int  # content that had to be read and hashed
-    # Sockets, FIFOs, devices: not all are named.
+    read_bytes: int  # bytes of content that were read and hashed
+    # Sockets, FIFOs, devices; only some are listed.
     skipped: Annotated[tuple[bytes, ...], Meta(max_length=MAX_SKIPPED)] = ()
     skipped_count: int = 0
     moved: bool = False  # directories changed during the scan: what went from one to another may have been missed
-    # Files and directories that may not be read: as they were known, else left out.
+    # Unreadable files and directories: reported as they were known before, else left out.
     unread: Annotated[tuple[bytes, ...], Meta(max_length=MAX_UNREAD)] = ()
     unread_count: int = 0
 
@@ -108,7 +108,7 @@ class Done(_Message, frozen=True):
 
 class RestoreAsk(_Message, frozen=True):
     token: str  # names the tree: the same token is the same tree
-    aside: bool = False  # keep what is there now beside it, instead of removing it
+    aside: bool = False  # move the present tree aside instead of removing it
 
 
 class RestoreEntries(_Message, frozen=True):
@@ -142,7 +142,7 @@ class SurveyAsk(_Message, frozen=True):
 
 
 class Survey(_Message, frozen=True):
-    """What is on the disk, by a walk that reads no content."""
+    """The files on the disk, by a walk that reads no content."""
 
     held: bool  # the agent waits for `ReleaseAsk`
     known: str | None  # the token of the tree remembered last
@@ -191,5 +191,5 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", payload: bytes) -> T:
         raise TreeWireError("a message too long")
     try:
         return decoder.decode(payload)
-    except (msgspec.DecodeError, RecursionError):  # its text may repeat what was sent
+    except (msgspec.DecodeError, RecursionError):  # its text may repeat the message
         raise TreeWireError("a message that cannot be read") from None

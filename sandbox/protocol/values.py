@@ -1,4 +1,4 @@
-"""What gateway and bridge tell each other of an agent and its output, as values: both ends and the ports use them."""
+"""Values about an agent and its output that gateway and bridge exchange: both ends and the ports use them."""
 
 from typing import Annotated, Literal
 
@@ -22,9 +22,9 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 class Hello(Message, frozen=True, tag="hello", omit_defaults=True):
     """The bridge's first message on every link.
 
-    `taker` names the memory in which the bridge notes what it took; a new name means that the old notes are gone.
-    `taken` is the highest seq in it. `epoch` is the newest agent process, None before the first; `alive` is whether it
-    runs. `held`: it may not start before `Tree.release`. `recalls`: this bridge understands `recall` and `drop`.
+    `taker` names the memory in which the bridge notes taken records; a new name means that the old notes are gone.
+    `taken` is the highest seq in it. `epoch` is the newest agent process, None before the first; `alive` is whether
+    it runs. `held`: it may not start before `Tree.release`. `recalls`: this bridge understands `recall` and `drop`.
     """
 
     taker: EpochName
@@ -40,8 +40,8 @@ class Hello(Message, frozen=True, tag="hello", omit_defaults=True):
 
 
 class AgentExit(Message, frozen=True, tag="exit"):
-    """The agent process of `epoch` ended after `offset` frames; nothing above `taken` was handed to it, but for answers
-    to what it asked, which die with it."""
+    """The agent process of `epoch` ended after `offset` frames. It got nothing above `taken`, except answers to its
+    requests, which end with it."""
 
     epoch: EpochName
     offset: Number

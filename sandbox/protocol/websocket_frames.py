@@ -1,11 +1,11 @@
-"""WebSocket frames as both ends write and read them: for thousands of connections with many small messages each.
-Pure: only the keys a client's frames are masked with are random.
+"""WebSocket frames for both ends, made for thousands of connections with many small messages each. Pure: only the
+keys that mask a client's frames are random.
 
-The `websockets` package does the handshake. Its frames are not used: it asks the kernel for each frame's key, builds an
-object for each frame and keeps several KiB for each connection (docs/decisions/0003-our-own-frames.md).
+The `websockets` package does the handshake. Its frames are not used: it asks the kernel for each frame's key, builds
+an object for each frame and keeps several KiB for each connection (docs/decisions/0003-our-own-frames.md).
 
-The reader refuses at the first byte that shows a wrong: a length above the bound before its payload has arrived, the
-fragment too many, a mask where none may be or none where one must. It never holds more than one message and what one
+The reader refuses at the first wrong byte: a length above the bound before its payload has arrived, one fragment too
+many, a mask where none is allowed or none where one is required. It never holds more than one message and what one
 read brought after it.
 """
 
@@ -39,7 +39,7 @@ class FrameError(Exception):
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
-    """One whole frame of a server: unmasked, and so the same for everybody it is sent to."""
+    """One whole frame of a server: unmasked, and so the same for every client."""
     return _head(opcode, len(payload), 0) + payload
 
 
@@ -63,7 +63,7 @@ def client_frame(opcode: int, payload: bytes) -> bytes:
 
 
 def unmask(payload: bytes, key: bytes) -> bytes:
-    """What a client's masked payload says."""
+    """The payload of a masked client frame, unmasked."""
     return apply_mask(payload, key)
 
 
@@ -114,7 +114,7 @@ class FrameReader:
         self._fragments = 0
         self.inflate: Inflate | None = None
         self.unfinished = 0  # how long the message may become whose beginning is here; known once `read` returns None
-        self.joined = 0  # fragments so far; whoever counts them sets it back
+        self.joined = 0  # fragments so far; the reader of this number resets it
 
     def feed(self, data: bytes) -> None:
         if self._position >= len(self._buffer):
@@ -130,7 +130,7 @@ class FrameReader:
 
     @property
     def pending(self) -> int:
-        """Bytes that were fed and make no whole message yet, or were not read."""
+        """Fed bytes that make no whole message yet, or were not read."""
         return len(self._buffer) - self._position + len(self._parts)
 
     @property
@@ -139,13 +139,13 @@ class FrameReader:
         return len(self._buffer) + len(self._parts)
 
     def rest(self) -> bytes:
-        """What was fed and not read yet; it is somebody else's to read."""
+        """The fed bytes that were not read; another reader takes them."""
         rest, self._buffer = bytes(self._buffer[self._position :]), b""
         self._position = 0
         return rest
 
     def forget(self) -> None:
-        """Drop what was fed: nothing more is read."""
+        """Drop the fed bytes: nothing more is read."""
         self._buffer, self._position, self._parts = b"", 0, bytearray()
 
     def read(self) -> tuple[int, bytes] | None:
@@ -172,7 +172,7 @@ class FrameReader:
                 return whole
 
     def _give_back(self) -> None:
-        """What was read is not kept behind what comes next, nor on an idle connection."""
+        """Free the bytes that were read: they must not stay behind the next ones, nor on an idle connection."""
         if self._position == len(self._buffer):
             self._buffer, self._position = b"", 0
         elif self._position >= _WORTH_A_COPY:
@@ -208,7 +208,7 @@ class FrameReader:
         if size + len(self._parts) > self._max_bytes:
             raise FrameError(1009, f"message is longer than {self._max_bytes} bytes")
         if there < head + size:
-            # What comes in fragments says nowhere how long it will be.
+            # A fragmented message does not say how long it will be.
             self.unfinished = size if self.inflate is None and first >= 0x80 else self._max_bytes
             return None
         start = at + head

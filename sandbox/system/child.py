@@ -1,7 +1,8 @@
-"""Child processes of a bridge: each in a process group of its own, dying with the bridge, and none left behind.
+"""Child processes of a bridge: each in its own process group, dying with the bridge, and none left behind.
 
 Everything runs on the event loop through plain descriptors: no thread, no transport, so output is read exactly when
-there is room for it. The bridge reaps all its descendants: what leaves its group and its parent comes back to it.
+there is room for it. The bridge reaps all its descendants: a process that leaves its group and its parent becomes the
+bridge's child.
 """
 
 import asyncio
@@ -32,10 +33,10 @@ def guard_this_process() -> None:
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-# The name stays: a bridge from before an upgrade in place imports the terminal's module anew, and this one not.
+# The name stays: after an upgrade in place, an older bridge imports the terminal's module anew, and not this one.
 def die_with(bridge: int) -> None:
-    """In the child: be killed when the bridge is gone, and, where that can be said here, before it where memory runs
-    out (`ends_first`). Starts nothing if the bridge is gone already."""
+    """In the child: die when the bridge is gone and, if that can be set here, die before it when memory runs out
+    (`ends_first`). Starts nothing if the bridge is gone already."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != bridge:
         os._exit(1)
@@ -43,16 +44,16 @@ def die_with(bridge: int) -> None:
 
 
 def ends_first(pid: int) -> None:
-    """Have the kernel end a program, and what it has started, before the bridge where memory runs out: it takes the
-    largest, which is the bridge among small ones. To be said when the program runs: until its exec a child is as closed
-    to its own user as the bridge is, so it can say it itself only where that user is root outside."""
+    """Make the kernel end a program and its children before the bridge when memory runs out: it takes the largest
+    process, which is the bridge among small ones. Call it when the program runs: until its exec a child is as closed
+    to its own user as the bridge is, so it can set this itself only if that user is root outside."""
     _raise_score(pid)
-    for below in descendants(pid):  # what began before it was said; what begins later inherits it
+    for below in descendants(pid):  # children from before this call; later ones inherit it
         _raise_score(below)
 
 
 def _raise_score(process: int | str) -> None:
-    with contextlib.suppress(OSError):  # a /proc that is read-only, a process that is gone
+    with contextlib.suppress(OSError):  # a read-only /proc, a process that is gone
         score = os.open(f"/proc/{process}/oom_score_adj", os.O_WRONLY)
         try:
             os.write(score, b"1000")
@@ -92,12 +93,12 @@ class Spawned:
         self.ended.set_result(self._popen.wait())
 
     def look(self) -> None:
-        """Notice its end, where nothing but SIGCHLD tells of it."""
+        """Notice its end, if nothing but SIGCHLD reports it."""
         if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             self._on_end()
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Signal everything in the group; nothing happens once the program has been seen to end."""
+        """Signal every process of the group; does nothing once the program's end was noticed."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
@@ -118,8 +119,7 @@ class Child(Spawned):
         with_input: bool,
         with_output: bool = True,
     ) -> None:
-        """Start `argv`. Without output what it writes to its stdout goes to `errors`, too. Raises OSError or ValueError
-        if that cannot be."""
+        """Start `argv`. Without output, its stdout goes to `errors`, too. Raises OSError or ValueError if that fails."""
         popen = subprocess.Popen(
             list(argv),
             cwd=cwd,
@@ -147,8 +147,8 @@ def _take_over(pipe: IO[bytes] | None) -> int:
 
 
 class Reader:
-    """Reads a pipe on the event loop, 64 KiB at a time. `on_chunk` gets what came; b"" is the end and comes once, after
-    which the descriptor is closed."""
+    """Reads a pipe on the event loop, 64 KiB at a time. `on_chunk` gets the data; b"" is the end and comes once,
+    after which the descriptor is closed."""
 
     def __init__(self, descriptor: int, on_chunk: Callable[[bytes], None]) -> None:
         self._fd = descriptor
@@ -160,7 +160,7 @@ class Reader:
         self.resume()
 
     def _read(self) -> bytes | None:
-        """What there is: None if nothing, b"" at the end."""
+        """The available bytes: None if there are none, b"" at the end."""
         try:
             return os.read(self._fd, READ_BYTES)
         except BlockingIOError:
@@ -204,7 +204,7 @@ class Reader:
         self._loop.call_later(seconds, check)
 
     def close(self) -> None:
-        """Let go of the pipe without reading on; nothing more is told."""
+        """Close the pipe without reading on; no further call of `on_chunk`."""
         if not self.done:
             self.pause()
             os.close(self._fd)
@@ -212,8 +212,9 @@ class Reader:
 
 
 class Writer:
-    """Writes to a pipe on the event loop. It calls `pull` for the next piece only when the one before is written whole,
-    so pieces not pulled yet can still be taken back. It calls `on_broken` when nobody reads any more."""
+    """Writes to a pipe on the event loop. It calls `pull` for the next piece only when the one before is written
+    whole, so pieces that are not pulled yet can still be taken back. It calls `on_broken` when there is no reader any
+    more."""
 
     def __init__(self, descriptor: int, pull: Callable[[], bytes], on_broken: Callable[[], None]) -> None:
         self._fd = descriptor
@@ -227,12 +228,12 @@ class Writer:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nobody reads what is being written."""
+        """Whether the reader does not take the present piece."""
         return self._waiting
 
     @property
     def unwritten_bytes(self) -> int:
-        """Of the piece that is being written."""
+        """Of the present piece."""
         return len(self._rest)
 
     @property
@@ -243,7 +244,7 @@ class Writer:
         return bool(poll.poll(0))
 
     def forget(self) -> None:
-        """Do not write the rest of the piece that is being written."""
+        """Do not write the rest of the present piece."""
         self._rest = b""
         self._stop_waiting()
 
@@ -278,7 +279,7 @@ class Writer:
             self._waiting = False
 
     def finish(self) -> None:
-        """Close after the piece that is being written."""
+        """Close after the present piece."""
         self._closing = True
         self.write()
 
@@ -301,8 +302,8 @@ def describe_exit(code: int) -> tuple[int | None, str | None, str]:
 
 
 def descendants(of: int | None = None) -> Iterator[int]:
-    """Process ids of everything below a process, by default this one. Those below it are looked up when it has been
-    given."""
+    """Process ids of all descendants of a process, by default of this one. The children of one are read after it was
+    yielded."""
     waiting = [os.getpid() if of is None else of]
     while waiting:
         found = _children(waiting.pop())
@@ -311,7 +312,7 @@ def descendants(of: int | None = None) -> Iterator[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Whichever of its threads started them. What is gone has none."""
+    """The children of all its threads. A process that is gone has none."""
     if not _LISTS_CHILDREN:
         return [each for each in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent(each) == pid]
     found: list[int] = []
@@ -336,8 +337,8 @@ _LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # n
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a program was started, after the boot; None for one that has ended, and only waits to be forgotten. It has
-    not ended while any of its threads runs, though it looks like a zombie when its first one has."""
+    """When a program was started, after the boot; None for one that has ended and only waits to be reaped. It has not
+    ended while any of its threads runs, though it looks like a zombie when its first one has."""
     try:
         state, *numbers = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (OSError, ValueError):
@@ -347,7 +348,8 @@ def start_ticks(pid: int) -> int | None:
 
 
 def kill_marked(marker: str) -> None:
-    """Kill what carries `marker` in its environment, wherever it went. What wiped it is found only at the end."""
+    """Kill every process with `marker` in its environment, wherever it is. One that wiped its environment is found
+    only at the end."""
     wanted = marker.encode()
     for pid in list(descendants()):
         with contextlib.suppress(OSError):
@@ -374,7 +376,7 @@ def reap_adopted() -> None:
     for spawned in list(_unwatched.values()):
         spawned.look()
     with contextlib.suppress(OSError):
-        # Not those of other threads: they wait for what they have started.
+        # Not those of other threads: these wait for their own children.
         for pid in _started_by(os.getpid(), os.getpid()) if _LISTS_CHILDREN else _children(os.getpid()):
             if pid not in _started:
                 os.waitpid(pid, os.WNOHANG)

@@ -32,7 +32,7 @@ def give_tree(path: Path, uid: int, gid: int) -> None:
 
 
 def _give(at: int, uid: int, gid: int) -> list[str]:
-    """Give the open directory and its entries; return the names of those that are directories."""
+    """Give the open directory and its entries to the user; return the names of its directories."""
     os.fchown(at, uid, gid)
     inner = []
     with os.scandir(at) as entries:
@@ -45,7 +45,7 @@ def _give(at: int, uid: int, gid: int) -> list[str]:
 
 
 def _step(at: int, name: str) -> int:
-    """Open `name` of the open directory, in its place. What was open stays open if that fails."""
+    """Open `name` of the open directory, in its place. If that fails, the open directory stays."""
     entered = os.open(name, _DIRECTORY, dir_fd=at)
     os.close(at)
     return entered

@@ -1,8 +1,8 @@
-"""This Python, by a path that is good from everywhere.
+"""The path of this Python, valid from every directory.
 
-`sys.executable` begins where the process was started if it was found through a relative entry of PATH, and keeps the
-`..` of a relative command. A sandbox has another working directory, and in a container the directories before a `..`
-do not exist. Links are kept: a virtual environment is known by the path of its own link to Python.
+`sys.executable` begins at the process's first working directory if it was found through a relative entry of PATH, and
+keeps the `..` of a relative command. A sandbox has another working directory, and in a container the directories
+before a `..` do not exist. Links are kept: a virtual environment is known by the path of its own link to Python.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Opening files below a directory in which somebody else may change everything at any time.
+"""Opens files below a directory in which others may change everything at any time.
 
-The kernel resolves the path and refuses to leave (`openat2` with RESOLVE_BENEATH); nothing is checked first and opened
-then. Where it has no such call, as under the filter of a contained sandbox, the path is walked one component at a time:
-a symlink is read and walked likewise, `..` goes back to the directory that was walked through.
+The kernel resolves the path and refuses to leave (`openat2` with RESOLVE_BENEATH); nothing is checked first and
+opened later. If it has no such call, as under the filter of a contained sandbox, the path is walked one component at
+a time: a symlink is read and walked likewise, `..` goes back to the directory that was walked through.
 """
 
 import errno
@@ -24,8 +24,8 @@ class Escape(OSError):
 
 
 def open_beneath(directory: int, path: bytes, flags: int, *, follow: bool = False) -> int:
-    """Open what is at the relative `path` below `directory`; makes nothing. With `follow`, symlinks are followed as
-    long as they stay below, without it none is. Raises Escape and OSError."""
+    """Open the file or directory at the relative `path` below `directory`; creates nothing. With `follow`, symlinks
+    are followed as long as they stay below; without it, none is. Raises Escape and OSError."""
     if not has_openat2():
         return follow_beneath(directory, path, flags) if follow else walk_beneath(directory, path, flags)
     resolve = _BENEATH | _NO_MAGICLINKS | (0 if follow else _NO_SYMLINKS)

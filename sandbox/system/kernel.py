@@ -39,7 +39,7 @@ def has_openat2() -> bool:
 
 
 def exchange(one_directory: int, one: bytes, other_directory: int, other: bytes) -> bool:
-    """Let two names change places in one step. False if that cannot be done here; then nothing has changed."""
+    """Swap two names in one step. False if the kernel or the file system cannot; then nothing has changed."""
     call = getattr(_libc, "renameat2", None)
     if call is None:
         return False
@@ -51,7 +51,7 @@ def exchange(one_directory: int, one: bytes, other_directory: int, other: bytes)
 
 
 def syncfs(fd: int) -> None:
-    """Wait until all that was written to the file system of `fd` is on its disk."""
+    """Wait until all data written to the file system of `fd` are on its disk."""
     if _libc.syncfs(fd) != 0:
         _fail()
 

@@ -18,7 +18,7 @@ def log(event: str, **fields: object) -> None:
 
 
 class JsonHandler(logging.Handler):
-    """What libraries have to say, in the same form."""
+    """Log lines of libraries, in the same form."""
 
     def emit(self, record: logging.LogRecord) -> None:
         fields: dict[str, object] = {"logger": record.name, "message": record.getMessage()}
@@ -28,7 +28,7 @@ class JsonHandler(logging.Handler):
 
 
 class ErrorLog(Protocol):
-    """Takes what an agent writes to its stderr."""
+    """Takes an agent's stderr."""
 
     def write(self, chunk: bytes) -> None: ...
     def close(self) -> None: ...
@@ -50,7 +50,7 @@ class BoundedLog:
         self._size = os.fstat(self._fd).st_size
 
     def write(self, chunk: bytes) -> None:
-        """Append `chunk`. What a full disk does not take is lost: an agent's log never stops its agent."""
+        """Append `chunk`. On a full disk it is lost: an agent's log never stops its agent."""
         try:
             if self._fd < 0:
                 self._open()

@@ -1,18 +1,18 @@
-"""Which files are mapped by programs that may write to them.
+"""Finds files that programs have mapped for writing.
 
-Writing to a file through a mapping changes its times only now and then: the first write to a page does, and those that
-follow do not until the page was written to the disk. So the stamp of such a file says nothing, for as long as it is
-mapped. Files are told by their inodes, and by the device that the kernel lists here for the files of the tree: some
-file systems give their files another one, so it is found out by mapping a file. Where that cannot be done, or something
-else is mounted within the tree, any device will do; a doubt for nothing costs one reading.
+A write through a mapping changes the file's times only now and then: the first write to a page does, and later ones
+do not until the page was written to the disk. So the timestamp of such a file means nothing while it is mapped. Files
+are identified by their inodes, and by the device that the kernel lists here for the files of the tree. Some file
+systems list another device for their files, so it is found by mapping a file. If that fails, or something else is
+mounted within the tree, any device counts; a false suspicion costs one reading.
 
-What a program has mapped that may not be looked into (it is another user's, or keeps its memory to itself) is not
-known. But its first write to a page did change the times of the file, and did so after the program was started: so each
-file that has changed since then is in doubt. File systems in memory do not note even that first write; there, what such
-a program writes through a mapping may be missed.
+The mappings of a program that may not be inspected (it is another user's, or closes its memory) are unknown. But its
+first write to a page did change the times of the file, and did so after the program was started: so each file that
+has changed since then is in doubt. File systems in memory do not note even that first write; there, writes of such a
+program through a mapping may be missed.
 
-A program's list is text of some tens of kilobytes, and hardly any program shares writable memory with a file: so the
-kernel is asked for that first, where it can be (Linux 6.11 and later).
+A program's list is text of some tens of kilobytes, and hardly any program shares writable memory with a file. So the
+kernel is asked for that first, if it can answer (Linux 6.11 and later).
 """
 
 import errno
@@ -31,7 +31,7 @@ from sandbox.system.child import descendants, start_ticks
 
 MOST_BYTES: Final = 64 << 20  # of the lists of all programs together
 _PIECE: Final = 64 << 10
-_MARGIN_NS: Final = 60_000_000_000  # by which a clock may have been set since a program was started
+_MARGIN_NS: Final = 60_000_000_000  # the clock may have been set by so much since a program was started
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 # linux/fs.h: struct procmap_query and PROCMAP_QUERY. The first mapping from address 0 on that is all of this is found.
 _QUERY: Final = struct.Struct("=9Q4I2Q")
@@ -55,8 +55,8 @@ NOTHING: Final = MappedFile()
 
 
 def find_mapped(home: Path) -> MappedFile:
-    """What programs other than this one have mapped of the tree below `home`. Of those that may not be looked into,
-    only the ones below this process count: others have no business in the tree."""
+    """The mappings that other programs have of the tree below `home`. Of those that may not be inspected, only
+    descendants of this process count: others have no business in the tree."""
     device = _device_of(home)
     found: set[int] = set()
     closed: list[int] = []
@@ -71,8 +71,8 @@ def find_mapped(home: Path) -> MappedFile:
 
 
 def _look_into(path: str, most: int, device: bytes | None, found: set[int]) -> int:
-    """Add the inodes of one program; how much was read. A program that ends meanwhile has no more mappings. Raises
-    PermissionError."""
+    """Add the inodes of one program; returns how much was read. A program that ends meanwhile has no more mappings.
+    Raises PermissionError."""
     count, rest = 0, b""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -116,7 +116,7 @@ def _started_ns(closed: Collection[int]) -> float:
 
 
 def _device_of(home: Path) -> bytes | None:
-    """The device that the kernel lists for what is mapped of the files below `home`; None if there may be several."""
+    """The device that the kernel lists for mapped files below `home`; None if there may be several."""
     try:
         inside = os.fsencode(home.resolve()).rstrip(b"/") + b"/"
         if any(_unescaped(line.split()[4]).startswith(inside) for line in _lines("/proc/self/mountinfo")):

@@ -1,4 +1,4 @@
-"""Why a tree cannot be read, in words for whoever owns it. Pure."""
+"""Why a tree cannot be read, in words for its owner. Pure."""
 
 import errno
 from os import fsencode
@@ -16,7 +16,7 @@ class TreeProblem(Exception):
 
 
 class UnreadableFile(TreeProblem):
-    """Of one file or directory: whoever owns it forbids it to be read. The rest of the tree can be."""
+    """The owner's permissions forbid reading one file or directory. The rest of the tree is readable."""
 
 
 def printable(path: bytes) -> str:

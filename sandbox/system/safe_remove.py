@@ -1,4 +1,4 @@
-"""Removing a directory tree that a hostile program made.
+"""Removes a directory tree that a hostile program made.
 
 No symlink is followed, no permission bit stops it, and depth costs neither stack nor descriptors: a directory found
 inside is first moved up beside the root of the removal, so there are never more than two levels open.
@@ -15,8 +15,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: Path, trash: Path) -> None:
-    """Remove `path` and all in it; nothing there is fine. `trash` is a directory of ours on the same file system, in
-    which every directory is emptied; what an interrupted call left in it goes with the next. Raises OSError."""
+    """Remove `path` and everything in it. No error if it is missing. `trash` is a directory of ours on the same file
+    system, in which every directory is emptied; the next call removes what an interrupted one left in it. Raises
+    OSError."""
     throw_away(path, trash)
     for _ in emptying(trash):
         pass
@@ -36,8 +37,8 @@ def throw_away(path: Path, trash: Path) -> None:
 
 
 def emptying(trash: Path) -> Iterator[None]:
-    """The other half: remove what is in the trash, a directory at each step. Others may do the same at the same time.
-    Raises OSError."""
+    """The other half: remove the trash's content, a directory at each step. Several callers may do this at the same
+    time. Raises OSError."""
     at = os.open(trash, _DIRECTORY)
     try:
         while True:
@@ -54,9 +55,9 @@ def emptying(trash: Path) -> Iterator[None]:
 
 
 def remove_entry(name: str, trash: int) -> None:
-    """Remove one entry of the open directory `trash`; its own directories become entries of the trash. What is gone is
-    fine; so is what comes while it is read: then the entry stays. Names are read a few at a time, for a directory may
-    hold millions. Raises OSError."""
+    """Remove one entry of the open directory `trash`; its own directories become entries of the trash. A missing
+    entry is fine. If entries are added while it is read, it stays. Names are read a few at a time, because a
+    directory may hold millions. Raises OSError."""
     try:
         _unlock(name, trash)
         fd = os.open(name, _DIRECTORY, dir_fd=trash)
