@@ -14,7 +14,7 @@ AGENTS = "/holdfast-agents"  # installed agents, in commands: a provider replace
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """How to make a session's sandbox. `env` holds secrets: never write it down, log it, or put it on a command line."""
+    """How to make a session's sandbox. `env` holds secrets: never store it, log it, or put it on a command line."""
 
     session_id: str
     incarnation: int

@@ -119,7 +119,7 @@ class Child(Spawned):
         with_input: bool,
         with_output: bool = True,
     ) -> None:
-        """Start `argv`. Without output, its stdout goes to `errors`, too. Raises OSError or ValueError if that fails."""
+        """Start `argv`. Without output, its stdout goes to `errors`, too. Raises OSError or ValueError."""
         popen = subprocess.Popen(
             list(argv),
             cwd=cwd,

@@ -1,1 +1,1 @@
-"""Terminals: what both ends of a sandbox know of them. The bridge has the PTYs, the gateway has the viewers."""
+"""Terminals: the parts that both ends of a sandbox share. The bridge has the PTYs, the gateway has the viewers."""

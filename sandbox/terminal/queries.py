@@ -53,11 +53,11 @@ _QUESTION = re.compile(
 
 
 def is_answer(payload: bytes) -> bool:
-    """Whether `payload` is nothing but what a terminal says by itself."""
+    """Whether `payload` consists only of a terminal's own replies."""
     return payload.startswith(b"\x1b") and _ANSWER.fullmatch(payload) is not None
 
 
 def has_question(output: bytes) -> bool:
-    """Whether a terminal that shows `output` may say something by itself. Rather yes than no; what is cut off at an
-    end of `output` is not looked at."""
+    """Whether a terminal that shows `output` may reply by itself. Rather yes than no; a sequence cut off at an end of
+    `output` is ignored."""
     return _QUESTION.search(output) is not None

@@ -1,8 +1,8 @@
-"""The newest bytes of a program's output, by the number of each. Pure.
+"""The newest bytes of a program's output, each with its number. Pure.
 
-Byte `n` is kept at place `n % limit` of one buffer, so what is kept costs its own size and nothing for each piece,
-however small the pieces are. The buffer grows with what was written until it has its full size: a terminal that said
-little costs little.
+Byte `n` is at place `n % limit` of one buffer, so kept bytes cost their own size and nothing for each piece, however
+small the pieces are. The buffer grows with the output until it has its full size, so a terminal with little output
+costs little.
 """
 
 
@@ -23,7 +23,7 @@ class ByteRing:
         return self.end - len(self._buffer)
 
     def append(self, payload: bytes) -> None:
-        """Keep `payload`, in place of the oldest bytes if there is no room."""
+        """Keep `payload`. If there is no room, it replaces the oldest bytes."""
         limit, buffer = self.limit, self._buffer
         start = self.end
         self.end = start + len(payload)
@@ -32,7 +32,8 @@ class ByteRing:
             payload = payload[-limit:]
         room = limit - len(buffer)
         if room:
-            # Nothing was overwritten so far, so byte n is at place n; unless what came is longer than the whole ring.
+            # Nothing was overwritten so far, so byte n is at place n, unless the payload is longer than the whole
+            # ring.
             if self.end <= limit:
                 buffer += payload
                 return

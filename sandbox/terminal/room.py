@@ -1,32 +1,32 @@
-"""One terminal and everybody who looks at it. Pure: no I/O, and the time is an argument.
+"""One terminal and all its viewers. Pure: no I/O, and the time is an argument.
 
 The program's output is numbered into a ring. A viewer has a *seat*: a cursor in that ring, and whether its connection
-is *full*. A seat that is not full has everything so far, so the program's next output goes straight to all of those. A
-full seat keeps its cursor; when its connection has drained, it gets what came since, step by step, until it is full
-again or has everything.
+is *full*. A seat that is not full has everything so far, so the program's next output goes straight to all of those.
+A full seat keeps its cursor; when its connection has drained, it gets the output since then, step by step, until it
+is full again or has everything.
 
 The program is read while at least one seat is not full: the fastest sets the pace. When all are full, and one of them
 may drive, the program is not read and waits in its own write. A seat that only views never holds it. A seat that the
-ring has left behind gets a picture of the screen and goes on from the newest byte. The same happens to every seat when
-the program is started again.
+ring has left behind gets a picture of the screen and goes on from the newest byte. So does every seat when the
+program is started again.
 
-Without a driver the program is read, and the ring overwrites its oldest bytes. But a driver that was cut off comes back
-in a moment and wants to go on where it was. So for `hold_seconds` after the last driver left, the ring keeps what that
-one may still want: what lies after its cursor, and half a ring before it, because what was sent need not have arrived.
-A viewer that reads on ends that hold.
+Without a driver the program is read, and the ring overwrites its oldest bytes. But a driver that was cut off comes
+back in a moment and wants to go on where it was. So for `hold_seconds` after the last driver left, the ring keeps
+what that one may still want: the bytes after its cursor, and half a ring before it, because sent bytes need not have
+arrived. A viewer that reads on ends that hold.
 
 Input comes from seats that may *drive*. The *active* seat typed last; before anybody has typed, and when those who
-typed have left, it is the one who came first. Replies that terminals give by themselves are taken from the active seat
-only, with two exceptions. A seat that resumes in front of old questions has its replies dropped until a second after
-it got the last of them. And a seat that took over while questions were open has them dropped for a second, because the
-other may have answered.
+typed have left, it is the one who came first. A terminal's own replies are taken from the active seat only, with two
+exceptions. A seat that resumes in front of old questions has its replies dropped until a second after it got the last
+of them. And a seat that took over while questions were open has them dropped for a second, because the other may have
+answered.
 
-The size is the active seat's (`active`), the smallest of all that drive (`smallest`), or what it was set to
-(`fixed`). It changes when what the seats want changes, so a size that was set from outside stays until then.
+The size is the active seat's (`active`), the smallest of all that drive (`smallest`), or a set one (`fixed`). It
+changes when the seats' sizes change, so a size that was set from outside stays until then.
 
 What never happens: a byte is missing between two that a seat gets, without a reset between them; a seat waits for
-another; the ring overwrites what it holds, except for a viewer that reads on; a seat that only views changes anything,
-or holds the program.
+another; the ring overwrites what it holds, except for a viewer that reads on; a seat that only views changes
+anything, or holds the program.
 """
 
 from dataclasses import dataclass, field
@@ -36,9 +36,9 @@ from sandbox.protocol.values import SizePolicy
 from sandbox.terminal.queries import has_question, is_answer
 from sandbox.terminal.ring import ByteRing
 
-ECHO_SECONDS = 1.0  # how long after old questions were sent their answers may come
-LATELY_BYTES = 64 * 1024  # of output, whose questions may still be on their way to somebody
-TROUBLES_KEPT = 4  # of different kinds, for a seat that is full; more are not told
+ECHO_SECONDS = 1.0  # replies to old questions may come for so long after these were sent
+LATELY_BYTES = 64 * 1024  # of output, whose questions may still be on their way to a viewer
+TROUBLES_KEPT = 4  # of different kinds, for a full seat; further ones are dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ Step = Say | Paint | Bytes
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """What is known of one viewer."""
+    """One viewer's state."""
 
     role: Role
     number: int
@@ -81,8 +81,8 @@ class Seat:
 
 
 class Room:
-    """`begin` starts it. Whoever holds the room calls `step` for a seat after each event, until that is None or the
-    seat is full, and asks `reads` after each event, and at `deadline`."""
+    """`begin` starts it. The owner calls `step` for a seat after each event, until that is None or the seat is full,
+    and checks `reads` after each event, and at `deadline`."""
 
     def __init__(
         self, ring_bytes: int, *, hold_seconds: float, read_bytes: int, policy: SizePolicy, size: Size
@@ -95,7 +95,7 @@ class Room:
         self._wanted: Size | None = None
         self._turns = 0
         self._joined = 0
-        self._held: tuple[int, float] | None = None  # bytes from here on are kept, until then
+        self._held: tuple[int, float] | None = None  # bytes from here on are kept, until this time
         self.exit: Exit | None = None
         self.size = size
         self.epoch = ""
@@ -105,13 +105,13 @@ class Room:
     # The program
 
     def begin(self, epoch: str) -> None:
-        """A program starts. What the one before wrote is forgotten."""
+        """A program starts. The output of the one before is forgotten."""
         self.epoch = epoch
         self.ring = ByteRing(self._ring_bytes)
         self._held = self.exit = None
 
     def wrote(self, payload: bytes) -> list[Seat]:
-        """The program wrote this. Returns the seats that are to be given exactly this, now."""
+        """The program's output. Returns the seats that get exactly this, now."""
         start = self.ring.end
         self.ring.append(payload)
         live = [seat for seat in self.seats if not seat.full and seat.cursor == start and seat.epoch == self.epoch]
@@ -134,17 +134,17 @@ class Room:
         return self.ring.end + self._read_bytes <= self._held[0] + self.ring.limit
 
     def deadline(self, now: float) -> float | None:
-        """When `reads` may become true by itself, if it is false now."""
+        """When `reads` may become true without an event, if it is false now."""
         return None if self._held is None or self._driving() or self.reads(now) else self._held[1]
 
     # Coming and going
 
     def join(self, wish: Open) -> Seat:
-        """Somebody came. Its first step is the greeting."""
+        """A viewer came. Its first step is the greeting."""
         ring, after = self.ring, wish.after
         self._joined += 1
         if wish.role == "drive":
-            self._held = None  # whoever is here sets the pace
+            self._held = None  # a present driver sets the pace
         seat = Seat(wish.role, self._joined, wish.size, self.epoch, ring.end, self.size, None)
         self.seats[seat] = None
         self._settle()
@@ -159,7 +159,7 @@ class Room:
             seat.cursor,
             self.size,
             ring.end - seat.cursor,
-            # One who was elsewhere has something to clear, be there nothing to show.
+            # A viewer from elsewhere must clear its screen, even if there is nothing to show.
             picture=missed is None and (after is not None or ring.end > 0),
         )
         seat.greeting = Paint(greeting) if greeting.picture else Say(greeting)
@@ -173,12 +173,12 @@ class Room:
             self._take_over(heir, now)
         if seat.role == "drive" and seat.epoch == self.epoch and seat.cursor >= self.ring.base:
             floor = max(seat.cursor - self.ring.limit // 2, 0)
-            # Several are often cut off at once: then the one who was behind counts.
+            # Several are often cut off at once: then the one furthest behind counts.
             if self._held is not None and now < self._held[1] and self._held[0] >= self.ring.base:
                 floor = min(floor, self._held[0])
             self._held = max(floor, self.ring.base), now + self._hold_seconds
 
-    # What a seat is owed
+    # What a seat gets
 
     def step(self, seat: Seat, most: int, now: float) -> Step | None:
         """The next thing to send to this seat, at most `most` bytes of output; None if it has everything."""
@@ -207,11 +207,11 @@ class Room:
         return None
 
     def tell(self, seat: Seat, trouble: TerminalTrouble) -> None:
-        """Something this one should know. One of each kind is kept while it cannot be told."""
+        """A message for this seat. While it cannot be sent, one of each kind is kept."""
         if len(seat.troubles) < TROUBLES_KEPT:
             seat.troubles.setdefault(trouble.code, trouble)
 
-    # What seats do
+    # Events of seats
 
     def takes(self, seat: Seat, payload: bytes, now: float) -> bool:
         """Whether this input is for the program. Who types becomes active."""
@@ -227,18 +227,18 @@ class Room:
         return True
 
     def _take_over(self, seat: Seat, now: float) -> None:
-        """This one becomes active. What the program asked lately, the one before may have answered."""
+        """This seat becomes active. The seat before may have answered the program's latest questions."""
         lately = self.ring.since(max(self.ring.base, self.ring.end - LATELY_BYTES), LATELY_BYTES)
         if lately and has_question(lately):
             seat.deaf_until = max(seat.deaf_until, now + ECHO_SECONDS)
 
     def wants(self, seat: Seat, size: Size) -> None:
-        """This one can show so much now."""
+        """The size that this seat can show now."""
         seat.size = size
         self._settle()
 
     def set_size(self, size: Size) -> None:
-        """The size is this until somebody who has a say wants another."""
+        """The size is this until a seat that counts wants another."""
         self.size = size
 
     @property

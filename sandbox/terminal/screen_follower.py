@@ -1,10 +1,10 @@
 """Keeps a model of the screen behind a program's output, at a distance. Pure.
 
 A model in Python draws a few MB in a second, a program writes hundreds. So the model is one more reader of the ring,
-and an unhurried one: it draws a slice now and then. What lies further behind than `BEHIND_BYTES` is not drawn at all,
-only looked through for what lasts (modes, titles, the alternate screen), in pieces as large as the ring allows: a
-flood has moved it off the screen anyway. Before a picture is taken the model catches up; that costs `BEHIND_BYTES` of
-drawing at the most.
+and an unhurried one: it draws a slice now and then. Output further behind than `BEHIND_BYTES` is not drawn; it is
+only searched for lasting settings (modes, titles, the alternate screen), in pieces as large as the ring allows: a
+flood has moved it off the screen anyway. Before a picture is taken the model catches up, which costs at most
+`BEHIND_BYTES` of drawing.
 """
 
 from typing import Protocol
@@ -29,7 +29,7 @@ class Model(Protocol):
 
 
 class ScreenFollower:
-    """Draws what is in `ring` on `model`. To be told after each append that the ring `grew`."""
+    """Draws the content of `ring` on `model`. Call `grew` after each append to the ring."""
 
     def __init__(self, model: Model, ring: ByteRing) -> None:
         self._model = model
@@ -51,12 +51,12 @@ class ScreenFollower:
         return self._ring.end == self._drawn
 
     def grew(self) -> None:
-        """Look through what will be overwritten soon. Costs nothing most of the time."""
+        """Search the bytes that will be overwritten soon. Costs nothing most of the time."""
         if self._ring.end - self._drawn > self._ring.limit // 2:
             self._approach()
 
     def draw_some(self) -> None:
-        """One slice. What is too far behind is passed over first."""
+        """Draw one slice. Output too far behind is skipped first."""
         self._approach()
         self._model.feed(self._take(SLICE_BYTES))
 
@@ -67,7 +67,7 @@ class ScreenFollower:
         return picture if len(picture) <= MAX_PICTURE else b""
 
     def resize(self, size: Size) -> None:
-        """What was written so far was written for the old size."""
+        """Earlier output was written for the earlier size."""
         self._catch_up()
         self._model.resize(size.cols, size.rows)
 

@@ -1,1 +1,1 @@
-"""The kept tree of a sandbox: what it is made of, how it is read, and how it is put back."""
+"""The kept tree of a sandbox: its parts, how to read it, how to restore it."""

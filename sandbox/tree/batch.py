@@ -1,4 +1,4 @@
-"""Batches of a scan: what was found, and the content that goes with it, in bounded pieces."""
+"""Batches of a scan: the found entries and their content, in bounded pieces."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ class BatchBuilder:
         return self._number, len(self._contents)
 
     def take_back(self, mark: tuple[int, int]) -> None:
-        """Forget the offers made since `mark`, unless a batch was taken meanwhile: those it has are made."""
+        """Forget the offers made since `mark`, unless a batch was taken meanwhile: its offers are made."""
         number, offers = mark
         if number != self._number:
             return

@@ -1,7 +1,7 @@
-"""Making files, directories and symlinks below one directory of ours.
+"""Makes files, directories and symlinks below one directory of ours.
 
-Everything is made through descriptors of directories, by its last name, never followed, never over something that is
-there. A directory gets its mode and its time when all is in it, so a read-only one can be filled.
+Everything is made through descriptors of directories, by its last name, never followed, never over an existing entry.
+A directory gets its mode and its time when its content is complete, so a read-only one can be filled.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORIES_OPEN = 64
 _FILES_OPEN = 32
-_BEHIND_BYTES = 64 << 20  # so much is written before the disk is asked to begin with it
+_BEHIND_BYTES = 64 << 20  # after so much is written, the disk is asked to begin writing it back
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Builder:
         self._behind_bytes = 0
 
     def close(self) -> None:
-        """Close every descriptor; what was made stays. Safe to repeat."""
+        """Close every descriptor; the made files stay. Safe to repeat."""
         if self._behind is not None:
             self._behind.join()
         self._files.close_all()
@@ -109,7 +109,7 @@ class Builder:
             os.close(fd)
 
     def link_file(self, path: bytes, new_path: bytes) -> int:
-        """One more name for a finished file that was made here; its size."""
+        """One more name for a finished file that was made here; returns its size."""
         parent, name = self.parent(path)
         new_parent, new_name = self.parent(new_path)  # the other one stays open: it was used last
         os.link(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent, follow_symlinks=False)
@@ -134,12 +134,12 @@ class Builder:
                 os.close(fd)
 
     def write_behind(self, count: int) -> None:
-        """`count` bytes more were written: now and then the disk is asked to begin, so that `sync` finds little left to
-        do."""
+        """`count` bytes more were written: now and then the disk is asked to begin, so that `sync` finds little left
+        to do."""
         self._behind_bytes += count
         if self._behind_bytes >= _BEHIND_BYTES and (self._behind is None or not self._behind.is_alive()):
             self._behind_bytes = 0
-            # Through a descriptor of its own: what goes wrong is told once for each, and `sync` has to hear of it.
+            # Through its own descriptor: the kernel reports an error once for each, and `sync` must get it.
             fd = os.open(".", DIRECTORY, dir_fd=self.top)
             self._behind = threading.Thread(target=_sync_and_close, args=(fd,), name="tree.behind", daemon=True)
             self._behind.start()

@@ -1,15 +1,14 @@
-"""What is left out of a tree: gitignore patterns, one set for each root.
+"""The parts of a tree that are left out: gitignore patterns, one set for each root.
 
-Those of `workspace` stand in its file `.holdfastignore`, which is always kept; those of `agent` come with the scan. A
-pattern that means nothing is an error: whoever wrote it thinks that something is left out, or kept.
+Those of `workspace` are in its file `.holdfastignore`, which is always kept; those of `agent` come with the scan. A
+meaningless pattern is an error: its author thinks that something is left out, or kept.
 
-As in git, the last pattern that matches a path decides, and what is in a directory that is left out is left out. Since
-a walk asks on its way down, a pattern is held against the path itself and never against a parent; so each is made a
-regular expression of exactly that, and all of them together one, the last pattern first.
+As in git, the last pattern that matches a path decides, and everything in a directory that is left out is left out. A
+walk asks on its way down, so a pattern is matched against the path itself and never against a parent. Each pattern
+becomes a regular expression of exactly that, and all of them together one, the last pattern first.
 
-Nobody can do anything else while an expression is held against a path, so none may take long. Of the `*` in one
-component only the last has to be tried in more than one place; each `**` multiplies the places to try, so there may be
-few of them.
+Nothing else runs while an expression is matched, so none may take long. Of the `*` in one component only the last has
+to be tried in more than one place; each `**` multiplies the places to try, so only a few are allowed.
 """
 
 import errno
@@ -32,9 +31,9 @@ MOST_DOUBLE_STARS: Final = 3  # components `**` of one pattern
 MOST_DECISIONS: Final = 100_000  # remembered; when there are more, all are forgotten
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _NEWLINE: Final = "\udc0a"  # no decoded name contains it
-_STAR, _ONE = "[^/]*", "[^/]"  # what becomes of `*` and `?`
+_STAR, _ONE = "[^/]*", "[^/]"  # the expressions for `*` and `?`
 _STARS: Final = re.compile(rf"(?:{re.escape(_STAR)})+")
-_NOT_LAST: Final = re.compile(  # a `*` and what follows it, up to the next one in the same component
+_NOT_LAST: Final = re.compile(  # a `*` and the text behind it, up to the next one in the same component
     rf"{re.escape(_STAR)}((?:{re.escape(_ONE)}(?!\*)|(?!{re.escape(_ONE)})[^/])+)(?={re.escape(_STAR)})"
 )
 _DOUBLE_STARS: Final = ("(?:.+/)?", "(?:/.+)?")
@@ -42,7 +41,7 @@ _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Rules:
-    """Patterns, and what was decided by them. `source` says where they come from, for people."""
+    """Patterns, and the decisions made by them. `source` is their origin, for people."""
 
     def __init__(self, text: bytes, source: str, always_kept: str = "") -> None:
         """Raises TreeProblem if a line of `text` is no pattern."""
@@ -95,7 +94,7 @@ def agent_rules(patterns: Sequence[str], before: Rules | None) -> Rules:
 
 
 def check_patterns(patterns: Sequence[str]) -> None:
-    """Raise ValueError, which says why, unless these can be patterns of what to skip of the agent's home. Pure."""
+    """Raise ValueError with the reason unless these can be patterns for the agent's home. Pure."""
     try:
         agent_rules(patterns, None)
     except TreeProblem as problem:
@@ -143,7 +142,7 @@ def _translate(line: str, place: str) -> tuple[str, bool] | None:
 
 
 def _quick(expression: str) -> str:
-    """What stands between two `*` has a fixed length and may be taken where it is found first, and for good."""
+    """The text between two `*` has a fixed length, so its first match may be taken for good."""
     return _NOT_LAST.sub(lambda match: f"(?>{_STAR}?{match[1]})", expression)
 
 

@@ -1,11 +1,11 @@
-"""The tree that was remembered last, in memory, with the stamps of its entries. Pure.
+"""The last remembered tree, in memory, with the stamps of its entries. Pure.
 
-It is made for one question, asked for each of many thousands of names: is this one still what it was? So each
-directory has the stamps of its children in one dict, and the rest beside it. Names are text as `os.fsdecode` makes it,
-because that is how the system lists them; paths are bytes only where they leave this process.
+It is made for one question, asked for each of many thousands of names: is this one unchanged? So each directory has
+the stamps of its children in one dict, and the rest beside it. Names are text as `os.fsdecode` makes it, because that
+is how the system lists them; paths are bytes only where they leave this process.
 
-A tree changes by sections, one for each directory in which something is different. The same sections are what the
-cache file holds, so a tree read from there has gone the same way as the one in memory.
+A tree changes by sections, one for each directory in which something is different. The cache file holds the same
+sections, so a tree read from there has gone the same way as the one in memory.
 """
 
 import stat
@@ -39,10 +39,10 @@ _decoder = msgspec.msgpack.Decoder(tuple[Chunk, ...])
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True):
-    """What is different in the directory `path`. Names are joined by `/`, which none of them contains."""
+    """The differences in the directory `path`. Names are joined by `/`, which none of them contains."""
 
     path: bytes
-    data_bytes: int  # of the files in it, when all is done
+    data_bytes: int  # of the files in it afterwards
     names: bytes
     stamps: list[tuple[int, ...]]
     contents: list[bytes | None]  # of a file its packed chunks, of a symlink its target, of a directory nothing
@@ -96,7 +96,7 @@ class Directory:
 
 
 class TreeIndex:
-    """`token` names it, None if it has no name yet; `rules` says by which rules each root was read."""
+    """`token` names it, None if it has no name yet; `rules` are the rules by which each root was read."""
 
     def __init__(self) -> None:
         self.token: str | None = None
@@ -123,7 +123,7 @@ class TreeIndex:
             directory.data_bytes = section.data_bytes
 
     def believe(self, path: str, found: Iterable[tuple[str, Stamp]], now_ns: int) -> None:
-        """Take over the stamps that were found in `path` at `now_ns`, where the entries can be those of this tree."""
+        """Take over the stamps found in `path` at `now_ns`, if the entries can be those of this tree."""
         try:
             directory = self.find(path)
         except KeyError:
@@ -200,7 +200,7 @@ def unpack_chunks(packed: bytes) -> tuple[Chunk, ...]:
 
 
 def data_bytes(chunks: Iterable[Chunk]) -> int:
-    """What they weigh: holes take no room."""
+    """The sizes of its files; holes take no room."""
     return sum(chunk.size for chunk in chunks if chunk.id)
 
 

@@ -1,11 +1,11 @@
 """The remembered tree on disk, so that a restarted bridge knows it without reading a file again.
 
-A log: a mark of the format, then records, each with its length and a hash. The first record is a whole tree, the others
-are differences, in order. Remembering appends a record and so costs what changed; when the differences have outgrown
-the whole tree, the file is written anew.
+A log: a mark of the format, then records, each with its length and a hash. The first record is a whole tree, the
+others are differences, in order. Remembering appends a record and so costs what changed; when the differences are
+larger than the whole tree, the file is written anew.
 
-It is a cache. Nothing is flushed to the disk, and whatever is torn or damaged ends the log there: the tree is then an
-older one, or none, and a scan tells more than it had to.
+It is a cache. Nothing is flushed to the disk, and a torn or damaged record ends the log there: the tree is then an
+older one, or none, and a scan reports more than necessary.
 """
 
 import os
@@ -107,7 +107,7 @@ def _record(tree: TreeIndex, sections: list[Section], *, whole: bool) -> bytes:
 
 
 def _payload(log: memoryview, at: int) -> memoryview | None:
-    """What the record at `at` holds; None if there is no whole record."""
+    """The content of the record at `at`; None if there is no whole record."""
     if len(log) - at < _HEAD.size:
         return None
     length, digest = _HEAD.unpack_from(log, at)

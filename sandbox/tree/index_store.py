@@ -7,8 +7,7 @@ from sandbox.tree.index_file import TreeIndexFile
 
 
 class TreeIndexStore:
-    """`edition` is another after every change. `new_inodes`: files have other inodes than when the cache was
-    written."""
+    """`edition` is new after every change. `new_inodes`: files have other inodes than when the cache was written."""
 
     def __init__(self, cache_path: Path, *, new_inodes: bool = False) -> None:
         self._new_inodes = new_inodes
@@ -36,7 +35,7 @@ class TreeIndexStore:
             self._cache.save(tree, sections)
 
     def replace(self, tree: TreeIndex) -> None:
-        """Remember `tree`, which has a token, instead of what was. Raises TreeProblem as `change` does."""
+        """Remember `tree`, which has a token, instead of the present one. Raises TreeProblem as `change` does."""
         self.edition += 1
         self._tree = tree
         self._cache.save(tree, None)

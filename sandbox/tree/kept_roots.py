@@ -1,6 +1,6 @@
-"""The two roots as directories that can be used, before anything mounts them, looks at them or runs in them.
+"""Makes the two roots usable directories, before anything mounts them, looks at them or runs in them.
 
-`python -P -s -m sandbox.tree.kept_roots DIRECTORY` makes them; what a program left there may take any time.
+`python -P -s -m sandbox.tree.kept_roots DIRECTORY` makes them; the remains of a program may take any time.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ MOST_NAMES = 64
 
 
 def is_plain(kept: Path) -> bool:
-    """Whether there are few names in `kept`, and none but roots and what was kept aside: then they are made at once."""
+    """Whether `kept` has few names, only roots and trees kept aside: then the roots are made at once."""
     with os.scandir(kept) as found:
         names = [entry.name for entry in itertools.islice(found, MOST_NAMES + 1)]
     return len(names) <= MOST_NAMES and not any(map(_is_odd, names))
 
 
 def make_roots(kept: Path) -> None:
-    """Both roots are there, as directories that can be used, whatever a program inside has done to them; what else
-    lies in their place is moved aside. A restore that was cut short is finished first."""
+    """Make both roots usable directories, whatever a program inside has done to them; anything else in their place is
+    moved aside. First finishes a restore that was cut short."""
     kept.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept.chmod(0o700)
     if any(map(_is_odd, os.listdir(kept))):

@@ -1,7 +1,7 @@
-"""What an interrupted run left of a tree in the making, and what of it is of use.
+"""The remains of an interrupted restore, and which of them are usable.
 
-Only what is exactly as the tree has it counts, known by its bytes. Anything there that the tree has not means that
-somebody else was at it: then none of it is used.
+Only files that equal the tree's count, known by their bytes. Anything that the tree does not have means that somebody
+else changed it: then none of it is used.
 """
 
 import os
@@ -19,15 +19,15 @@ _UNFINISHED = 0o600  # the mode of a file until its last piece came
 
 @dataclass(frozen=True, slots=True)
 class RestoreRemainder:
-    """Paths that are there, each of the kind that the tree has there. Every directory may be written."""
+    """Existing paths, each of the kind that the tree has there. Every directory is writable."""
 
     directories: set[bytes] = field(default_factory=set)
     files: set[bytes] = field(default_factory=set)
 
 
 def find_remains(top: int, kinds: Mapping[bytes, int]) -> RestoreRemainder | None:
-    """Go through the tree below the open directory `top`; None if it cannot be gone on with. Symlinks, which are made
-    last, are removed. Raises OSError."""
+    """Go through the tree below the open directory `top`; None if the restore cannot go on with it. Symlinks, which
+    are made last, are removed. Raises OSError."""
     remains = RestoreRemainder()
     waiting = [b"."]
     while waiting:
@@ -54,15 +54,15 @@ def find_remains(top: int, kinds: Mapping[bytes, int]) -> RestoreRemainder | Non
 
 
 def lacking_pieces(directory: int, name: bytes, entry: Entry) -> list[tuple[Chunk, int]] | None:
-    """The pieces, with their offsets, that are not yet in the file `name` of `directory`; None if it is to be written
-    anew. A file that lacks nothing gets its mode and time. Raises OSError."""
+    """The pieces, with their offsets, that the file `name` of `directory` lacks; None if it must be written anew. A
+    complete file gets its mode and time. Raises OSError."""
     try:
         fd = os.open(name, _READ, dir_fd=directory)
     except PermissionError:
         return None
     try:
         there = os.fstat(fd)
-        # A hole cannot be known from zeros that were written, and what has another name is not ours alone.
+        # A hole looks like written zeros, and a file with another name is not ours alone.
         if there.st_size > entry.size or there.st_nlink != 1 or not all(chunk.id for chunk in entry.chunks):
             return None
         lacking = [(chunk, at) for chunk, at in pieces(entry) if chunk_id(os.pread(fd, chunk.size, at)) != chunk.id]

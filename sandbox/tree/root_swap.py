@@ -48,9 +48,9 @@ def staging_name(token: str) -> str:
 
 
 def swap_in(home: Path, staging: str, *, aside: bool, tidy: bool = True) -> None:
-    """Put the roots under `staging`/new in the place of the roots of `home`; both are there, finished and durable.
-    The old ones are kept aside, or removed; empty ones are always removed, by `emptying_trash` later unless `tidy`.
-    Returns when it is durable. Raises OSError; then the swap has not begun, or is completed by `recover_swap`."""
+    """Replace the roots of `home` by those under `staging`/new; both are there, finished and durable. The old ones
+    are kept aside, or removed; empty ones are always removed, by `emptying_trash` later unless `tidy`. Returns when
+    it is durable. Raises OSError; then the swap has not begun, or `recover_swap` completes it."""
     recover_swap(home)
     discard(home, f"{staging}/{os.fsdecode(OLD)}")
     with open_home(home) as at:
@@ -68,14 +68,14 @@ def swap_in(home: Path, staging: str, *, aside: bool, tidy: bool = True) -> None
                 _withdraw(at, staging)
             raise
     if tidy:
-        with contextlib.suppress(OSError):  # the new tree is in place: what cannot be removed now is in nobody's way
+        with contextlib.suppress(OSError):  # the new tree is in place: remains of the old one are in nobody's way
             for _ in emptying_trash(home):
                 pass
 
 
 def recover_swap(home: Path) -> None:
-    """Finish a swap that was interrupted; nothing to do is fine. To be called before anybody looks at the roots. An
-    intent that cannot be carried out because of what lies in its staging is dropped. Raises OSError."""
+    """Finish an interrupted swap; does nothing if there is none. Call it before anybody looks at the roots. If the
+    staging makes an intent impossible, the intent is dropped. Raises OSError."""
     with open_home(home) as at:
         intent = _read_intent(at)
         if intent is not None:
@@ -89,7 +89,7 @@ def recover_swap(home: Path) -> None:
 
 
 def begin_empty(home: Path) -> None:
-    """Make both roots empty; what was there is kept aside. Raises OSError; then as after `swap_in`."""
+    """Make both roots empty; the old content is kept aside. Raises OSError; then as after `swap_in`."""
     name = staging_name("")
     clear_stagings(home)
     for root in ROOTS:
@@ -106,7 +106,7 @@ def clear_stagings(home: Path, keep: str | None = None) -> None:
 
 
 def discard(home: Path, name: str) -> None:
-    """Remove `name` of `home`, whatever it is and whoever made it; nothing there is fine. Raises OSError."""
+    """Remove `name` of `home`, whatever it is and whoever made it; no error if it is missing. Raises OSError."""
     trash = _usable_trash(home)
     remove_tree(home / name, trash)
     with contextlib.suppress(OSError):
@@ -114,8 +114,8 @@ def discard(home: Path, name: str) -> None:
 
 
 def emptying_trash(home: Path) -> Iterator[None]:
-    """Remove what a swap has left to be removed, in small steps. Everything here that removes something removes the
-    trash as well, so others need not wait for it: then, or if nothing is there, it raises OSError."""
+    """Remove the remains of a swap, in small steps. Every other removal here removes the trash as well, so others
+    need not wait for it: in that case, or if nothing is there, it raises OSError."""
     yield from emptying(home / TRASH)
     os.rmdir(home / TRASH)
 
@@ -193,7 +193,7 @@ def _exchange(root: bytes, home: int, new: int) -> bool:
 
 
 def _put_away(root: bytes, source: int, old: int) -> None:
-    """Move a root that is no longer wanted to the old ones; nothing there is fine."""
+    """Move an unwanted root to the old ones; no error if it is missing."""
     name, taken = root, set(map(os.fsencode, os.listdir(old)))
     # After a crash between the two steps somebody may have made the missing root anew: it is one more old one.
     while name in taken:
@@ -233,7 +233,7 @@ def _asides(home: int) -> list[str]:
 
 
 def _number(aside: str) -> int:
-    """Newer ones have larger numbers. What nobody has counted up to is older than all."""
+    """Newer ones have larger numbers. A name without a proper number is older than all."""
     digits = aside.removeprefix(".aside-")
     return int(digits) if len(digits) <= _MOST_DIGITS else 0
 
@@ -247,7 +247,7 @@ def _next_aside(home: int) -> str:
 
 
 def _throw_away(home: Path, name: str) -> None:
-    """Of an old tree. The new one is in place: what cannot be removed now is in nobody's way."""
+    """Of an old tree. The new one is in place: remains are in nobody's way."""
     with contextlib.suppress(OSError):
         throw_away(home / name, _usable_trash(home))
 

@@ -18,15 +18,16 @@ NO_RULES: Final = {WORKSPACE: Rules(b"", "", IGNORE_FILE), AGENT: Rules(b"", "")
 
 
 class Roots:
-    """`workspace` and `agent` below `home`. What their rules decided is remembered for as long as they are the same."""
+    """`workspace` and `agent` below `home`. Decisions of their rules are remembered for as long as the rules are the
+    same."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._rules: dict[str, Rules] = {}
 
     def rules(self, agent_skip: Sequence[str], *, lenient: bool = False) -> Mapping[str, Rules]:
-        """The rules of each root as they are now; those that may not be read are as they were, or leave nothing out.
-        Raises TreeProblem; with `lenient`, rules that cannot be had leave nothing out instead."""
+        """The present rules of each root. Unreadable ones are as they were, or leave nothing out. Raises TreeProblem;
+        with `lenient`, rules that cannot be had leave nothing out instead."""
         for root, read in ((WORKSPACE, self._workspace_rules), (AGENT, partial(agent_rules, agent_skip))):
             try:
                 self._rules[root] = read(self._rules.get(root))
@@ -49,8 +50,8 @@ class Roots:
     def visits(
         self, walk: Walk, known: TreeIndex, rules: Mapping[str, Rules], *, may_be_missing: bool = False
     ) -> Iterator[Visit]:
-        """Where the roots are not as they are known. Raises TreeProblem, also for a root that is not there, unless it
-        `may_be_missing`: a tree of which half is missing is not one in which half was removed."""
+        """The places where the roots differ from the known tree. Raises TreeProblem, also for a missing root, unless
+        it `may_be_missing`: a tree without one half is not one in which that half was removed."""
         for root, directory in known.roots.items():
             try:
                 top = self._open(root)
@@ -72,7 +73,7 @@ class Roots:
         return find_mapped(self._home)
 
     def have_moved(self, walk: Walk, since_ns: int) -> bool:
-        """Whether directories of `walk` have changed since; then it may have missed what was moved."""
+        """Whether directories of `walk` have changed since; then it may have missed files that moved."""
         return walk.has_moved(self._home, since_ns)
 
     def _open(self, root: str) -> int:

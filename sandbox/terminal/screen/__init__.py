@@ -1,1 +1,1 @@
-"""What a program's bytes make of a terminal's screen, and a picture of it for whoever comes late."""
+"""A model of a terminal's screen from a program's bytes, and a picture of it for a late viewer."""

@@ -80,7 +80,7 @@ class Palette:
         self._room = max(_ROOM, 2 * len(used))
 
     def erased(self, name: str) -> str:
-        """The look of what is erased while `name` is in use: its background's colour, nothing else."""
+        """The look of an erased cell while `name` is in use: its background's colour, nothing else."""
         found = self._erased.get(name)
         if found is None:
             found = self._erased[name] = self.name(Look(bg=self.look(name).bg & _COLOUR))
@@ -114,13 +114,13 @@ class Palette:
         return found
 
     def sequence(self, name: str) -> str:
-        """What sets this look, whatever was set before."""
+        """The sequence that sets this look, whatever was set before."""
         return _sequence(self.look(name))
 
 
 def latest(steps: list[str]) -> list[str]:
-    """Of many steps, in the order of their last times, those that the others have not made void. Each only sets
-    something, whatever it was before: the same one earlier, and a colour before another, do not matter."""
+    """Of many steps, in the order of their last times, those that later ones have not made void. Each only sets
+    something: an earlier repetition of the same step, and a colour before another, do not matter."""
     last: dict[str, str] = {}
     for params in reversed(steps):
         last.setdefault(params[:2] if _TRUE_COLOUR.fullmatch(params) else params, params)

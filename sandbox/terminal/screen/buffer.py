@@ -1,5 +1,5 @@
-"""One of a terminal's two buffers: the rows on the screen, those that went off its top, and what belongs to them:
-cursor, scrolling region, tab stops, and what a program saved of the cursor. Pure.
+"""One of a terminal's two buffers: the rows on the screen, those that went off its top, and their state: cursor,
+scrolling region, tab stops, and the saved cursor. Pure.
 
 The cursor's `x` may be one past the last column: the next character goes to the next row.
 """
@@ -40,7 +40,7 @@ class ScreenBuffer:
         self.top, self.bottom = 0, len(self.rows) - 1
 
     def clear(self, look: str = DEFAULT) -> None:
-        """As it was at first, but for what was saved of the cursor."""
+        """As it was at first, except for the saved cursor."""
         self.rows = [CellRow(look, self.cols) for _ in self.rows]
         self.history.clear()
         self.x = self.y = 0
@@ -54,14 +54,15 @@ class ScreenBuffer:
         self.history.clear()
 
     def line(self, number: int) -> CellRow | None:
-        """A row by its number from the oldest that is kept."""
+        """A row by its number from the oldest kept one."""
         if number < len(self.history):
             return self.history[number]
         number -= len(self.history)
         return self.rows[number] if number < len(self.rows) else None
 
     def scroll(self, look: str, wrapped: bool = False) -> None:
-        """The region moves up by a row. What leaves the top of the screen is kept, unless the region begins below."""
+        """The region moves up by a row. A row that leaves the top of the screen is kept, unless the region begins
+        below."""
         if self.top == 0:
             self.history.append(self.rows[0])
         del self.rows[self.top]
@@ -105,6 +106,6 @@ class ScreenBuffer:
         self.tabs.update(range(last, cols, TAB))
 
     def cut(self) -> None:
-        """Take away what is beyond the last column."""
+        """Remove everything beyond the last column."""
         for row in (*self.history, *self.rows):
             row.resize(self.cols)

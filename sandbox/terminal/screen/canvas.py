@@ -137,7 +137,7 @@ class Canvas:
         self._free_half_after(row)
 
     def print_zero(self, character: str) -> None:
-        """A character without width joins what was just printed; alone, it takes a cell without being wide."""
+        """A character without width joins the character just printed; alone, it takes a cell without being wide."""
         page = self.page
         row = page.rows[page.y]
         self._free_half_before(row, page.x)
@@ -161,7 +161,7 @@ class Canvas:
         return 0 if shown == HALF or is_zero(shown) else 2 if is_wide(shown) else 1
 
     def _free_half_before(self, row: CellRow, x: int) -> None:
-        """What begins to be printed on the second half of a wide character takes the first half away."""
+        """A character printed on the second half of a wide one removes the first half."""
         if not self.join and row.is_wide(x - 1):
             row.put(x - 1, EMPTY, self.pen)
 

@@ -46,7 +46,7 @@ class CellRow:
             self.looks += DEFAULT * missing
 
     def put(self, x: int, text: str, looks: str) -> None:
-        """Replace the cells from `x` on, whatever halves that leaves."""
+        """Replace the cells from `x` on, even if half a wide character remains."""
         size = len(self.text)
         if x == size:
             self.text += text
@@ -61,7 +61,7 @@ class CellRow:
             self.joined = {place: shown for place, shown in self.joined.items() if not x <= place < end}
 
     def join(self, x: int, character: str) -> None:
-        """Add a character that takes no cell of its own to what is at `x`."""
+        """Add a character without a cell of its own to the one at `x`."""
         if self.joined is None:
             self.joined = {}
         shown = self.joined.get(x) or self.text[x]
@@ -93,7 +93,7 @@ class CellRow:
             self.joined = {place: shown for place, shown in self.joined.items() if place < size}
 
     def insert(self, x: int, count: int, look: str, cols: int) -> None:
-        """Empty cells come in at `x`; what is pushed over the edge is lost."""
+        """Insert empty cells at `x`; cells pushed over the edge are lost."""
         self.reach(cols)
         if self.is_wide(x - 1):
             self.put(x - 1, EMPTY, look)
@@ -122,7 +122,7 @@ class CellRow:
             self.put(x, EMPTY, look)
 
     def resize(self, cols: int) -> None:
-        """Cut what is beyond `cols`, and what of a wide character would stay before it."""
+        """Cut everything beyond `cols`, and the half of a wide character that would stay before it."""
         if len(self.text) > cols:
             self._cut(cols)
             if self.is_wide(cols - 1):

@@ -1,5 +1,5 @@
-"""What each control sequence does to the canvas and the modes. Sequences that nobody here knows do nothing, and so do
-questions: the terminals of the viewers answer those. Pure."""
+"""The effect of each control sequence on the canvas and the modes. Unknown sequences do nothing, and so do questions:
+the viewers' terminals answer those. Pure."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -11,7 +11,7 @@ class Edits:
 
     @property
     def _blank(self) -> str:
-        """The look of what is erased now."""
+        """The look of a cell that is erased now."""
         return self._canvas.palette.erased(self._canvas.pen)
 
     def erase_cells(self, count: int) -> None:

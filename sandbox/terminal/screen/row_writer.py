@@ -34,7 +34,7 @@ class RowWriter:
         self._sequences: dict[str, str] = {DEFAULT: "\x1b[m"}
         self._pen = DEFAULT
         self._x = 0  # `cols`: the next character wraps
-        self._stale = -1  # a cell of this row that is not what it was when the row came in
+        self._stale = -1  # a cell of this row that has changed since the row came in
         self.out: list[str] = []
 
     def sequence(self, look: str) -> str:
@@ -70,8 +70,8 @@ class RowWriter:
             self.out.append(f"\x1b[{x + 1}G")
 
     def page(self, page: ScreenBuffer, rows: list[CellRow], dropped: int) -> None:
-        """Print `rows`, the last of which are on the screen, on a page that is empty, with the cursor at home.
-        `dropped`: how many older rows of the page are left out."""
+        """Print `rows`, the last of which are on the screen, on an empty page, with the cursor at home. `dropped`:
+        the number of older rows of the page that are left out."""
         on_screen = len(page.rows)
         mark = -1 if page.saved == Saved() else max(page.saved.line - dropped, 0)
         if mark >= len(rows):  # it was saved before the rows that went off the top were thrown away

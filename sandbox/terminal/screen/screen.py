@@ -1,9 +1,9 @@
-"""The screen of a terminal as a program's bytes leave it, without a terminal. Pure.
+"""The screen that a program's bytes leave on a terminal, without a terminal. Pure.
 
 It runs beside every PTY, so that a viewer who comes late, or was left behind, can get a picture: bytes that make a
 fresh terminal look and behave as if it had read everything. `feed` draws. `skip` is for a flood that nobody could
-read: it keeps only the settings that the program gave the terminal, and what was drawn is void. Both take any bytes,
-cut anywhere: memory is bounded by the size of the screen and its scrollback.
+read: it keeps only the settings that the program gave the terminal, and the drawn screen is void. Both take any
+bytes, cut anywhere: memory is bounded by the size of the screen and its scrollback.
 """
 
 from codecs import utf_8_decode
@@ -56,7 +56,7 @@ class Screen:
         return self._commands.title or ""
 
     def feed(self, data: bytes) -> None:
-        """Draw what the program wrote."""
+        """Draw the program's output."""
         text = self._decode(data)
         at = self._unfinished.take(text, 0) if self._unfinished.held else 0
         while at < len(text):
@@ -102,8 +102,8 @@ class Screen:
         return len(text)
 
     def skip(self, data: bytes) -> None:
-        """Keep only the settings that `data` gives the terminal: modes, page, region, tab stops, character sets, look,
-        title. Everything drawn, now and before, is off the screen, and the cursor is in the first line."""
+        """Keep only the settings in `data`: modes, page, region, tab stops, character sets, look, title. Everything
+        drawn, now and before, is off the screen, and the cursor is in the first line."""
         text = self._decode(data)
         if self._unfinished.held:
             text = text[self._unfinished.take(text, 0) :]
@@ -148,7 +148,7 @@ class Screen:
         self._draw(SEQUENCE.sub("", text[max(line + 1, begin) : end]), 0)
 
     def _carry_colours(self, text: str, start: int, end: int) -> None:
-        """What was said before all was set back does not matter."""
+        """Settings before a full reset do not matter."""
         back = max(text.rfind("\x1b[m", start, end), text.rfind("\x1b[0m", start, end), start)
         for colours in latest(COLOURS.findall(text, back, end)):
             self._commands.sgr(colours)

@@ -1,9 +1,9 @@
-"""A picture: what a terminal that was reset is to be sent to become this one. Pure.
+"""A picture: the bytes that make a terminal that was reset equal to this one. Pure.
 
-First both pages, oldest row first, each with what was saved of its cursor while that row is being printed. Then what
-must not be in the way of printing: tab stops, region, modes, character sets. Last the cursor, which ends where a
-character was just printed by printing it again: so a combining character that comes next joins it, and one that
-follows in the last column wraps.
+First both pages, oldest row first, each with its saved cursor while that row is being printed. Then what must not be
+in the way of printing: tab stops, region, modes, character sets. Last the cursor. If a character was just printed, it
+is printed again to put the cursor behind it: so a combining character that comes next joins it, and one that follows
+in the last column wraps.
 
 It is no longer than MAX_PICTURE: rows that went off the top are left out first, the oldest before the others, then
 those at the top of the screen.
@@ -133,7 +133,7 @@ def _cursor(canvas: Canvas, painter: RowWriter) -> list[str]:
 
 
 def _again(canvas: Canvas, row: CellRow, x: int) -> str:
-    """What prints cell `x` again."""
+    """The bytes that print cell `x` again."""
     made = shown = row.at(x)
     if canvas.join:
         charset = canvas.charset if _came_back(canvas) else canvas.designated[canvas.level]
