@@ -1,6 +1,5 @@
-"""`python -m tests.support.agent_locks`: write the locks that ship for the versions of the catalogue, by npm. A package
-that the registry lacks has none: it is then compared with what a registry says of it.
-"""
+"""`python -m tests.support.agent_locks`: write the locks that ship for the versions of the catalogue, with npm. A
+package that the registry lacks gets no lock: an installation then compares it with the registry's own hash."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""An agent that is a server: `python agent_server.py PORT [UNHEALTHY]`. Its health path is answered 503 so many times
-first. It writes down what it is told, in `told`, a line for each connection ("+") and frame, and does what the content
-of a message says: a word, and what is behind it."""
+"""An agent that is a server: `python agent_server.py PORT [UNHEALTHY]`. Its health path answers 503 so many times
+first. It writes each connection ("+") and frame as a line into `told`, and obeys the content of a message: a command
+word, and its argument."""
 
 import http
 import json
@@ -13,7 +13,7 @@ from websockets.sync.server import ServerConnection, serve
 
 
 def reserved_port() -> socket.socket:
-    """A port that nobody else is given while this is open; a program that names it may listen there."""
+    """A port that no other process gets while this is open; a program that names it may listen there."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Routes asked in this process, as a service: what they answer, and whether they finish."""
+"""Calls routes in this process, as a service would: their answers, and whether they finish."""
 
 import asyncio
 from collections.abc import Sequence

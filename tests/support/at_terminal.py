@@ -1,4 +1,4 @@
-"""A person at a terminal: a command on a PTY of its own, as its controlling terminal, with what it wrote collected."""
+"""A person at a terminal: runs a command on its own PTY, as its controlling terminal, and collects the output."""
 
 import asyncio
 import fcntl
@@ -18,7 +18,7 @@ ANSWERS = {b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?62;c"}  # as every termi
 
 
 class PersonAtTerminal:
-    """`seen` is everything that was written to the terminal, which answers what it is asked."""
+    """`seen` is all output of the command; the terminal replies to its queries."""
 
     def __init__(self, descriptor: int, theirs: int, process: Launched) -> None:
         self._descriptor = descriptor

@@ -1,7 +1,7 @@
-"""Many connections that send as much as is taken, from a process of their own.
+"""Many connections that send as much as the server takes, from a separate process.
 
 `python -m tests.support.attack` reads one JSON object from stdin, connects, says `ready`, sends for so many seconds,
-and says in JSON what became of it. `attack` starts it.
+and prints the result as JSON. `attack` starts it.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ BLOB_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Group:
-    """So many connections alike. Each sends its `opening`, waits for the answer to an upgrade, then sends `unit` again
-    and again, up to `most` bytes. With `reads` it takes what it is sent; with `returns` it comes back when closed."""
+    """So many equal connections. Each sends its `opening`, waits for the answer to an upgrade, then sends `unit`
+    again and again, up to `most` bytes. With `reads` it reads the answers; with `returns` it comes back when closed."""
 
     count: int
     opening: bytes

@@ -1,4 +1,4 @@
-"""A real bridge process on a unix socket, and an owner of links that writes down what it is told."""
+"""A real bridge process on a unix socket, and an owner of links that records their events."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Owner:
-    """LinkEvents that keeps everything. `output` is what each epoch said so far, by offset."""
+    """LinkEvents that keeps everything. `output` is the output of each epoch so far, by offset."""
 
     hellos: list[Hello] = field(default_factory=list)
     epochs: list[tuple[str, int]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Owner:
         return self.epochs[-1][0]
 
     def lines(self, epoch: str | None = None) -> list[bytes]:
-        """What `epoch` (the newest) said, in order; fails if there is a hole in it."""
+        """The lines of `epoch` (the newest), in order; fails if there is a hole."""
         frames = self.output.get(epoch or self.epoch, {})
         first = min(frames, default=1)
         assert sorted(frames) == list(range(first, first + len(frames)))

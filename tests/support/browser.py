@@ -23,7 +23,7 @@ ARGUMENTS = [
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """The machine's own Chromium; the test is skipped, and says so, where there is none."""
+    """The machine's own Chromium; without one the test is skipped and says so."""
     found = shutil.which("chromium")
     if found is None:
         pytest.skip("no chromium on this machine")
@@ -36,7 +36,8 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 async def open_page(browser: Browser, origin: str, path: str) -> Page:
-    """A file of tests/clients at `origin`, as if that server had it: so its sockets come from where they may."""
+    """Open a file of tests/clients at `origin`, as if that server had it, so that its sockets have an allowed origin.
+    """
     page = await (await browser.new_context()).new_page()
 
     async def serve(route: Route) -> None:

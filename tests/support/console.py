@@ -1,4 +1,4 @@
-"""The console in a real browser, used as a person uses it: by what it shows and what can be pressed."""
+"""The console in a real browser, used as a person uses it: by its visible text and its buttons."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from tests.support.waiting import PATIENCE, until
 T = TypeVar("T")
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 LINK = re.compile(r"http://\S+/signin\?link=\S+")
-# Pictures of what the tests saw, for people to look at.
+# Screenshots of the tests, for people to look at.
 ARTEFACTS = Path(os.environ.get("HOLDFAST_TEST_ARTEFACTS") or REPOSITORY / ".artefacts")
 
 _ROWS = """() => {
@@ -56,13 +56,13 @@ class Row:
 
 
 def built() -> None:
-    """Skip, and say so, where there is no page to look at."""
+    """Skip, and say so, if the page is not built."""
     if not (REPOSITORY / "gateway" / "page" / "index.html").exists():
         pytest.skip("the page is not built: make page")
 
 
 class Console:
-    """One tab. `problems` are errors that the page itself had, and what its content policy refused."""
+    """One tab. `problems` are the page's own errors, and violations of its content policy."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -123,7 +123,7 @@ class Console:
         return await self.until(look, f"{text!r} in the terminal")
 
     async def has_prompt(self, name: str = "main") -> None:
-        """Wait until a shell waits for what is typed: before that its terminal may not be connected."""
+        """Wait until a shell waits for input: before that its terminal may not be connected."""
 
         async def look() -> bool:
             return "".join(await self.screen(name)).rstrip().endswith(("$", "#"))
@@ -131,14 +131,14 @@ class Console:
         await self.until(look, "a prompt")
 
     async def type(self, text: str) -> None:
-        """Into the terminal that is shown, see `has_prompt`."""
+        """Type into the visible terminal, see `has_prompt`."""
         await self.page.locator(".xterm-helper-textarea:visible").first.focus()
         await self.page.keyboard.type(text)
 
     # waiting and looking
 
     async def until(self, look: Callable[[], Awaitable[T | None]], what: str, within: float = PATIENCE) -> T:
-        """What `look` finds, once it finds something."""
+        """The first result of `look` that is true."""
         try:
             return await until(look, what, within)
         except AssertionError as late:
@@ -170,7 +170,7 @@ async def cut_off(browser: Browser, gateway: Gateway) -> AsyncIterator[tuple[Con
 
 @asynccontextmanager
 async def visitor(browser: Browser, *, size: dict[str, int] = DESKTOP, **context: Any) -> AsyncIterator[BrowserContext]:
-    """A browser of somebody's own: nothing is shared with another."""
+    """A separate browser: it shares nothing with another."""
     someone = await browser.new_context(viewport=size, **context)  # type: ignore[arg-type]
     try:
         someone.set_default_timeout(PATIENCE * 1000)
@@ -206,7 +206,7 @@ async def fresh_link(gateway: Gateway, user: str = "ada") -> str:
 
 
 def as_shown(record: dict[str, Any]) -> str:
-    """What a record says, in words as a page has them: one blank between two."""
+    """A record's text as a page shows it: one blank between two words."""
     content = record["content"]
     text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
     return " ".join(text.split())

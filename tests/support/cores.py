@@ -27,10 +27,10 @@ def heard(outs: Iterable[Out]) -> list[Any]:
 
 
 def down(core: Core, **frame: Any) -> list[Any]:
-    """What comes of this frame of the gateway."""
+    """The core's answer to this frame of the gateway."""
     return heard(core.down(json.dumps(frame).encode()))
 
 
 def up(core: Core, **line: Any) -> list[Any]:
-    """What comes of this line of the agent."""
+    """The core's answer to this line of the agent."""
     return heard(core.up([json.dumps(line).encode()]))

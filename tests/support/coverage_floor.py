@@ -1,9 +1,9 @@
-"""`python -m tests.support.coverage_floor`: every pure module must have been covered in full by the test files that
-have the pure modules' names. `make test` runs those, and no others, under coverage.
+"""`python -m tests.support.coverage_floor`: the test files named after the pure modules must have covered every pure
+module in full. `make test` runs those files, and no others, under coverage.
 
-Shells are proven by what they do to sockets, processes and files, which a percentage says little about. A pure module
-has no such excuse: each line and each way out of each line must have been taken. A module is pure if its docstring says
-so, with the word `Pure` and a full stop or a colon after it.
+Shells are proven by their effects on sockets, processes and files, about which a percentage says little. A pure
+module has no such excuse: each line and each way out of each line must have been taken. A module is pure if its
+docstring says so, with the word `Pure` and a full stop or a colon after it.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""What a dialect said, as its client reads it; and something for it to talk about."""
+"""Reads a terminal dialect as its client does; and makes traffic for it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def read_frames(wire: bytes) -> list[tuple[int, bytes]]:
 
 
 def control(wire: bytes) -> list[Any]:
-    """What text frames of JSON say; binary ones as bytes."""
+    """Text frames as JSON; binary ones as bytes."""
     return [orjson.loads(payload) if opcode == TEXT else payload for opcode, payload in read_frames(wire)]
 
 

@@ -3,9 +3,9 @@
     with DockerEngine() as engine:
         ... engine.socket, engine.image
 
-Nothing of the machine's own engine is used or changed. The daemons run in a mount namespace of their own, so no mount
-outlives them; what they start runs in a control group of their own, so every process of theirs is found and ended.
-`whats_missing` says why there can be no such engine here.
+They neither use nor change the machine's own engine. The daemons run in their own mount namespace, so no mount
+outlives them. Their containers run in their own control group, so every process of theirs is found and ended.
+`whats_missing` says why such an engine is impossible here.
 """
 
 import fcntl
@@ -42,7 +42,7 @@ def whats_missing(*programs: str) -> str | None:
 
 
 class _Engine:
-    """Daemons in one mount namespace, one directory and one control group. Its directory goes when it is left."""
+    """Daemons in one mount namespace, one directory and one control group. The directory is removed at the end."""
 
     programs: ClassVar[tuple[str, ...]] = ()
 
@@ -54,7 +54,7 @@ class _Engine:
         self.directory = Path()
         self.image = IMAGE
         self._holder: subprocess.Popen[bytes] | None = None
-        self._lock = -1  # held by whoever uses the directory
+        self._lock = -1  # held while the directory is in use
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -91,7 +91,7 @@ class _Engine:
         self._remove()
 
     def start(self) -> None:
-        """Start what does not run. Raises RuntimeError with the end of its log if it does not come up."""
+        """Start the daemons that do not run. Raises RuntimeError with the end of the log if one does not come up."""
         raise NotImplementedError
 
     def load(self, image: str, root: bytes, *changes: str) -> None:
@@ -99,7 +99,7 @@ class _Engine:
         raise NotImplementedError
 
     def client(self, *words: str, stdin: bytes = b"") -> str:
-        """What the engine's own program says."""
+        """The output of the engine's own program."""
         raise NotImplementedError
 
     def kill(self) -> None:
@@ -121,7 +121,7 @@ class _Engine:
         return found
 
     def mounts(self) -> list[str]:
-        """What is mounted below its directory, as its daemons see it."""
+        """The mounts below its directory, as its daemons see them."""
         assert self._holder is not None
         lines = Path(f"/proc/{self._holder.pid}/mountinfo").read_text().splitlines()
         return [place for line in lines if (place := line.split()[4]).startswith(str(self.directory))]
@@ -191,8 +191,7 @@ class _Engine:
         return found - {os.getpid()}
 
     def _remove_stale(self) -> None:
-        """What the engines of test runs have left that were killed: their daemons ended with them, containers did
-        not."""
+        """Remove the leftovers of killed test runs: their daemons ended with them, containers did not."""
         for path in Path("/tmp").glob(f"{self._prefix}*/lock"):
             with suppress(OSError):
                 lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -241,8 +240,8 @@ class DockerEngine(_Engine):
     programs = ("containerd", "dockerd", "docker")
 
     def __init__(self, *, live_restore: bool = True, data: Path | None = None, runtimes: object = None) -> None:
-        """`data` is where it keeps its images; None: in its directory, which goes. `runtimes` are further ones, as its
-        settings name them."""
+        """`data` is the directory of its images; None: in its own directory, which is removed. `runtimes` are further
+        ones, in the form of its settings."""
         super().__init__()
         self._live_restore = live_restore
         self._runtimes = runtimes or {}
@@ -301,7 +300,7 @@ class PodmanEngine(_Engine):
     programs = ("podman", "conmon")
 
     def __init__(self, registries: Sequence[str] = ()) -> None:
-        """`registries` speak plain HTTP: Docker takes that from loopback, Podman must be told."""
+        """`registries` use plain HTTP: Docker accepts that from loopback, Podman needs a setting."""
         super().__init__()
         self._registries = registries
 

@@ -1,6 +1,5 @@
-"""What a failing test says of itself: the seeds it took, in its report, and one line in the file that
-HOLDFAST_TEST_FAILURES names, at once, so that a run that is killed has told what it knew. tests/conftest.py has these
-hooks; `make stress` reads the file."""
+"""A failing test's seeds: in its report, and at once as a line in the file that HOLDFAST_TEST_FAILURES names, so that
+a killed run has written them down. tests/conftest.py has these hooks; `make stress` reads the file."""
 
 import json
 import os

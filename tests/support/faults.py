@@ -64,8 +64,8 @@ class FlakyUsers:
 class FlakyStore:
     """Another store, with faults: call number n (from 1; opening and closing do not count) fails as `faults[n]` says,
     every other call as `outage` says while it is set. While `gate` is clear, calls wait before they do anything.
-    While `held` is set, what it has can be read, and nothing is committed. Records whose payload contains `poison` are
-    never taken."""
+    While `held` is set, its data can be read, and nothing is committed. Records whose payload contains `poison` are
+    never stored."""
 
     def __init__(self, inner: MessageStore, faults: Mapping[int, Fault] | None = None) -> None:
         self.inner = inner

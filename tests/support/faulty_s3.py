@@ -1,10 +1,11 @@
-"""An HTTP proxy before an S3 server that fails as such servers do: busy, deaf after the deed, silent, or gone.
+"""An HTTP proxy before an S3 server that fails as such servers do: busy, silent after the deed, silent at once, or
+gone.
 
     async with FaultyS3(server.port, Random(1)) as faults:
-        faults.busy = 0.3                    # of all requests, this share is answered 503 and not passed on
+        faults.busy = 0.3                    # this share of requests gets 503 and is not passed on
         store = place.at(faults.port).objects()
 
-`requests` are counted as they arrive, whatever becomes of them.
+`requests` are counted as they arrive, whatever their result.
 """
 
 import asyncio
@@ -28,9 +29,9 @@ class Head:
 
 
 class FaultyS3:
-    """Shares are of all requests and change at any time: `busy` is told 503 SlowDown, of what `loses` the server does
-    it and the answer is dropped with the connection; `refused` methods are always busy. `key_seconds` is how long after
-    a write one key takes no other, as Cloudflare R2 has it (429). Leaving it cuts everything."""
+    """Shares are of all requests and change at any time. `busy` gets 503 SlowDown. For `loses` the server acts, and
+    the answer is dropped with the connection. `refused` methods are always busy. For `key_seconds` after a write one
+    key takes no other, as on Cloudflare R2 (429). Leaving it cuts everything."""
 
     def __init__(self, port: int, rng: Random) -> None:
         self._target = port
@@ -50,7 +51,7 @@ class FaultyS3:
         self.key_seconds = 0.0
         self._written: dict[str, float] = {}
         self.writes = 0
-        self.too_soon: list[str] = []  # the keys of writes that were told 429
+        self.too_soon: list[str] = []  # the keys of writes that got 429
         self.requests = 0
         self.harmed = 0
         self.seen: list[tuple[str, str]] = []  # method and path
@@ -96,7 +97,7 @@ class FaultyS3:
         self._corrupt_next = count
 
     def stall(self) -> None:
-        """Requests are read and nothing is done about them until `heal`."""
+        """Requests are read and left alone until `heal`."""
         self._flowing.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -152,7 +153,7 @@ class FaultyS3:
         if not self._flowing.is_set():
             await _pass_on(request, reader, None)
             await self._flowing.wait()
-            return False  # whoever asked has given up, or does now
+            return False  # the client has given up, or does now
         far_writer.write(request.raw)
         await _pass_on(request, reader, far_writer, turn_a_bit=fate == "corrupt")
         answer = await _read_head(far_reader)

@@ -1,7 +1,7 @@
-"""A small app behind the real front door, as a process of its own: what hostile clients are let loose on.
+"""A small app behind the real front door, in its own process: a target for hostile clients.
 
-`python -m tests.support.front_door` reads HOLDFAST_* like the gateway, and HOLDFAST_TEST_LIMITS (JSON) for the guard's
-finer bounds. `Door.open()` starts it and knows its address, its log and its memory.
+`python -m tests.support.front_door` reads HOLDFAST_* like the gateway, and HOLDFAST_TEST_LIMITS (JSON) for the
+guard's finer bounds. `Door.open()` starts it and knows its address, its log and its memory.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ class GatewayFailed(AssertionError):
 
 
 class ServerProcess(Protocol):
-    """What is needed of a process, whoever started it."""
+    """The needed part of a process, whoever started it."""
 
     @property
     def pid(self) -> int: ...
@@ -44,8 +44,8 @@ class ServerProcess(Protocol):
 
 
 def _reserved_port() -> socket.socket:
-    """A port that nobody else is given while this is open: not for `bind` to 0, not for a connection's near end. Who
-    names it may listen there, as long as this does not."""
+    """A port that no other process gets while this is open: neither by `bind` to 0, nor as a connection's near end. A
+    process that names it may listen there, as long as this does not."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))
@@ -121,7 +121,7 @@ class Gateway:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def environment(self) -> dict[str, str]:
-        """What the process is given: nothing of the test's own HOLDFAST_* names or PORT reaches it."""
+        """The process's environment: none of the test's own HOLDFAST_* names or PORT reaches it."""
         base = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         mine = {f"HOLDFAST_{name}": str(value) for name, value in self.settings.items()}
         return base | {"HOLDFAST_DATA_DIR": str(self.data_dir)} | mine
@@ -292,8 +292,7 @@ class Gateway:
 
 
 class GatewayByCommandLine(Gateway):
-    """The same by `python -m gateway serve`, for what depends on that: how it is started and signalled, what its memory
-    is."""
+    """The same by `python -m gateway serve`, for tests of the start, of signals and of memory."""
 
     by_command_line = True
 

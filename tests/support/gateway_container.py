@@ -1,5 +1,5 @@
-"""A gateway in a container, beside its sandboxes on the same engine: what deploy/compose.docker.yaml asks for, and what
-must work there."""
+"""A gateway in a container, beside its sandboxes on the same engine, as in deploy/compose.docker.yaml, and checks of
+what must work there."""
 
 import re
 import secrets
@@ -74,7 +74,7 @@ class GatewayContainer:
         self.start()
 
     def run(self, *words: str) -> str:
-        """What a program says in the gateway's container."""
+        """The output of a program in the gateway's container."""
         return self._docker("exec", self.name, *words)
 
     def sandboxes(self) -> list[str]:
@@ -108,8 +108,8 @@ class GatewayContainer:
 
 
 async def a_session_lives_there(gateway: GatewayContainer) -> None:
-    """A message is answered, a terminal echoes, the sandbox outlives the gateway's container, and a file outlives the
-    sandbox."""
+    """A message gets an answer, a terminal echoes, the sandbox outlives the gateway's container, and a file outlives
+    the sandbox."""
     async with _client(gateway) as ada:
         answer = await ada.post("/api/sandboxes/s1")
         assert answer.status_code == 201, answer.text

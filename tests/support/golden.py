@@ -1,10 +1,9 @@
-"""Conversations with real agents, recorded: what a core was told and heard, and what it made of it.
+"""Recorded conversations with real agents: a core's input and its output.
 
-A recording is a file of JSON lines. What goes into the core is `["command", {"notes", "found"}]`, `["begin", frame]`,
+A recording is a file of JSON lines. Input of the core is `["command", {"notes", "found"}]`, `["begin", frame]`,
 `["down", frame]`, `["up", line]`, `["logged", line]`, `["answered", tag, status, body]`, `["woken", name]`,
-`["interrupt"]` and `["over"]`.
-Each is followed by what came out: `["> agent", line]`, `["> frame", frame]` and so on. A `command` begins a new
-process. tests/support/record_agents.py makes them.
+`["interrupt"]` and `["over"]`. Its output follows each: `["> agent", line]`, `["> frame", frame]` and so on. A
+`command` begins a new process. tests/support/record_agents.py makes them.
 """
 
 import json
@@ -35,12 +34,12 @@ GOLDEN = Path(__file__).parents[1] / "sandbox" / "agents" / "golden"
 SESSION = "golden"
 PACKAGES = re.compile(r'/[^\s"\\]*(?=/node_modules/)')  # where an agent lay when it was recorded: "/packages" instead
 ENV = {"HOME": "/agent", "HOLDFAST_SESSION_ID": SESSION, "OPENAI_API_KEY": "good"}
-HEARD = ("up", "logged", "answered")  # what the agent says
+HEARD = ("up", "logged", "answered")  # the agent's output
 Entry = Sequence[Any]
 
 
 def recordings(agent: str) -> dict[str, list[Entry]]:
-    """Of one agent, by case: only what goes in and what came out."""
+    """The recordings of one agent, by case: only input and output."""
     return {path.stem: read(path) for path in sorted((GOLDEN / agent).glob("*.jsonl"))}
 
 
@@ -53,7 +52,7 @@ def inputs(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def told(out: Out) -> Iterator[Entry]:
-    """What came out of a core, as it is written down."""
+    """A core's output in the form of a recording."""
     match out:
         case ToAgent(line):
             yield ["> agent", json.loads(line)]
@@ -74,13 +73,13 @@ def told(out: Out) -> Iterator[Entry]:
 
 
 def line_of(entry: Entry) -> bytes:
-    """What the agent wrote, or what the gateway said: an object as it was, or text that is none."""
+    """A line of the agent or the gateway: an object as JSON, or a text that is none."""
     said = entry[-1]
     return said.encode() if isinstance(said, str) else json.dumps(said, ensure_ascii=False).encode()
 
 
 def put(core: Core, entry: Entry) -> Sequence[Out]:
-    """Give a core what is recorded."""
+    """Give a core the recorded input."""
     match entry[0]:
         case "begin":
             return core.begin(None if entry[1] is None else line_of(entry))
@@ -102,7 +101,7 @@ def put(core: Core, entry: Entry) -> Sequence[Out]:
 
 
 def replay(agent: str, entries: Iterable[Entry], change: Callable[[Entry], Entry] | None = None) -> list[Entry]:
-    """The recording that a core makes of what goes in. `change` is made to each line and answer of the agent."""
+    """The recording that a core makes of the input. `change` is applied to each line and answer of the agent."""
     made: list[Entry] = []
     core = CORES[agent]()
     for entry in inputs(entries):

@@ -21,7 +21,7 @@ ctypes.CDLL(None).pthread_exit(None)
 
 
 def headless(then: str) -> list[str]:
-    """Its command; `then` is done when its first thread has ended."""
+    """The command of a program whose first thread ends; the others then run `then`."""
     return [sys.executable, "-c", _SCRIPT.replace("{then}", then)]
 
 

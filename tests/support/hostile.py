@@ -1,4 +1,4 @@
-"""What the hostile clients' tests share: connections to a door, and a watch on its memory."""
+"""Shared by the tests with hostile clients: connections to a door, and a watch on its memory."""
 
 import asyncio
 from collections.abc import AsyncIterator

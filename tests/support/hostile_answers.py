@@ -1,4 +1,4 @@
-"""What may answer an HTTP request, byte by byte: one set for everything that asks."""
+"""Hostile answers to an HTTP request, byte by byte: one set for every client."""
 
 _LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n"
 _CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -1,5 +1,5 @@
-"""The image of deploy/Dockerfile without a container engine: its environment, made of what is installed here, in a root
-that has the system's programs and nothing else of this machine."""
+"""The image of deploy/Dockerfile without a container engine: its environment, built from the packages installed here,
+in a root that has the system's programs and nothing else of this machine."""
 
 import importlib.metadata
 import re

@@ -1,9 +1,9 @@
-"""What the images of deploy/ are built on: the images that their Dockerfiles name or, where no registry can be reached,
-ones made of Debian's packages, from the mirror that this machine's apt is configured with.
+"""The base images of deploy/: those that the Dockerfiles name or, if no registry can be reached, images made of
+Debian's packages, from the mirror that this machine's apt is configured with.
 
-The packages are fetched once: a tar of them is kept. What building needs of this machine, its proxies and certificate
-authorities, is in no image: proxies are arguments that Docker keeps out of an image's history, authorities are in the
-image in which the build runs, and nothing else is made of that.
+The packages are fetched once and kept as a tar. The machine's proxies and certificate authorities are in no image:
+proxies are arguments that Docker keeps out of an image's history; authorities are only in the image in which the
+build runs, and nothing else is made of that.
 """
 
 import os
@@ -38,7 +38,7 @@ COPY npm /usr/local/lib/node_modules/npm
 RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm \\
     && ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
 """
-Docker = Callable[..., str]  # runs the engine's own program with these words, and gives what it says
+Docker = Callable[..., str]  # runs the engine's own program with these arguments, and returns its output
 
 
 class NoBase(Exception):
@@ -52,7 +52,7 @@ def proxies() -> list[str]:
 
 
 def of_this_machine() -> list[str]:
-    """What may stand in no image: addresses of proxies, and where its authorities lie during the build."""
+    """Text that no image may contain: addresses of proxies, and the path of the authorities during the build."""
     return [TRUSTED, *(os.environ[name] for name in proxies()[1::2])]
 
 
@@ -109,7 +109,7 @@ def _bootstrap(tar: Path) -> None:
     sys.stderr.write(f"no registry can be reached: making a base of Debian's packages ({SUITE}), once\n")
     tar.parent.mkdir(parents=True, exist_ok=True)
     draft = tar.with_suffix(".new.tar")
-    # Nobody needs what is half written after a crash, so nothing has to wait for the disk.
+    # A half-written result is useless after a crash, so nothing waits for the disk.
     argv = ["mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", "--dpkgopt=force-unsafe-io"]
     done = subprocess.run([*argv, SUITE, str(draft), address], stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

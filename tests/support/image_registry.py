@@ -27,7 +27,7 @@ def registry_missing() -> str | None:
 
 
 class ImageRegistry:
-    """`login`: whoever pulls or pushes must be USER with PASSWORD."""
+    """`login`: pulls and pushes need USER with PASSWORD."""
 
     def __init__(self, *, login: bool = False) -> None:
         self._login = login
@@ -47,7 +47,7 @@ class ImageRegistry:
         shutil.rmtree(self._directory)
 
     def start(self) -> None:
-        """Where it was, if it ran before."""
+        """Start it at its old port, if it ran before."""
         at = self._directory
         (at / "users").write_text(f"{USER}:{_HASHED}\n")
         auth = f"auth: {{htpasswd: {{realm: tests, path: {at}/users}}}}\n" if self._login else ""

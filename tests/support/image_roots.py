@@ -1,5 +1,5 @@
-"""What is in images as people have them: with glibc, with a Python of their own, with musl. Made of what Debian's
-packages have put on this machine, so nothing is fetched."""
+"""Contents of typical images: with glibc, with their own Python, with musl. They are made of the Debian packages on
+this machine, so nothing is fetched."""
 
 import os
 import platform

@@ -1,7 +1,5 @@
-"""`make images`: builds the images of deploy/ and tries them: the gateway in a container of its own, a session in
-another, and each agent. On the engine that HOLDFAST_DOCKER names, where they stay; where none answers there, on one of
-its own.
-"""
+"""`make images`: builds the images of deploy/ and tries them: the gateway in one container, a session in another, and
+each agent. It uses the engine that HOLDFAST_DOCKER names, where they stay; if none answers there, one of its own."""
 
 import asyncio
 import contextlib
@@ -40,7 +38,7 @@ class ImageBuilder:
         self._socket = socket
 
     def docker(self, *words: str) -> str:
-        """What the engine's own program says. Raises CalledProcessError."""
+        """The output of the engine's own program. Raises CalledProcessError."""
         argv = ["docker", "--host", f"unix://{self._socket}", *words]
         return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=True).stdout
 
@@ -101,7 +99,7 @@ def engine() -> Iterator[ImageBuilder]:
     sys.stderr.write(f"no engine answers at {USUAL}: building on one of our own, which ends with this\n")
     KEPT.mkdir(parents=True, exist_ok=True)
     with (KEPT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one engine at a time may have the layers that are kept
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one engine at a time may use the kept layers
         with DockerEngine(data=KEPT / "engine") as ours:
             yield ImageBuilder(ours.socket)
 

@@ -1,4 +1,4 @@
-"""A vault and a session's tree in one hand, for tests of what is kept: in memory, or on a disk."""
+"""A vault and a session's tree together, for tests of kept workspaces: in memory, or on a disk."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class MemorySession:
 
 
 def vault_on(store: ObjectStore | None = None, clock: Clock | None = None, *, keep: int = 10) -> SnapshotService:
-    """A gateway's vault; one more on the same store is a gateway that was started again, or another one."""
+    """A gateway's vault; a second one on the same store is a restarted gateway, or another one."""
     clock = clock or Clock()
     return SnapshotService(store or MemoryObjects(), SnapshotLimits(keep, DAY), now=clock, utcnow=clock)
 
@@ -58,7 +58,7 @@ async def restore_into(vault: SnapshotService, tree: Tree, session_id: str = "s"
 
 
 async def restored_entries(vault: SnapshotService, session: MemorySession) -> dict[bytes, Entry]:
-    """What another sandbox has after a restore of the session, which must be of its newest generation."""
+    """The entries of another sandbox after a restore of the session, which must be of its newest generation."""
     other = MemorySession()
     restored = await restore_into(vault, other.tree, session.id, session.user_id)
     assert restored.degraded is None
@@ -66,13 +66,13 @@ async def restored_entries(vault: SnapshotService, session: MemorySession) -> di
 
 
 async def problems(vault: SnapshotService, session_id: str = "s", user_id: str = USER) -> list[str]:
-    """What is wrong with the session's generations."""
+    """The problems of the session's generations."""
     verdicts = await vault.verify(user_id, session_id, lambda done, of: None)
     return [f"{verdict.generation.number}: {problem}" for verdict in verdicts for problem in verdict.problems]
 
 
 async def restores_to(vault: SnapshotService, tree: DirectoryTree, elsewhere: Path, session_id: str = "s") -> list[str]:
-    """How the tree that a restore makes `elsewhere` differs from what is on the disk of `tree`."""
+    """How the tree that a restore makes `elsewhere` differs from the disk of `tree`."""
     restored = await restore_into(vault, DirectoryTree(elsewhere / "home", elsewhere / "state"), session_id)
     assert restored.degraded is None
     return differences(fingerprint(tree.home), fingerprint(elsewhere / "home"))

@@ -48,18 +48,18 @@ from sandbox.system.interpreter import PYTHON
 REPOSITORY = Path(__file__).resolve().parents[2]
 REQUEST_BYTES = 1 << 16
 LINE_BYTES = 64 << 10  # as in asyncio
-LEFT_OPEN, MOST_OPEN = 900, 1 << 20  # from the first on lies a descriptor that a gateway is left with
+LEFT_OPEN, MOST_OPEN = 900, 1 << 20  # descriptors that a gateway inherits are at the first number and above
 MOST_DESCRIPTORS = 16
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Tampering:
-    """What is done to one gateway before it serves."""
+    """Changes to one gateway before it serves."""
 
     crash_at: tuple[str, int] | None = None  # die when this point is reached for the n-th time
-    halt_at: tuple[str, int] | None = None  # stop there, as by SIGSTOP, until it is sent SIGCONT
-    trace: Path | None = None  # where it writes the name of the point it died or stopped at
+    halt_at: tuple[str, int] | None = None  # stop there, as by SIGSTOP, until it gets SIGCONT
+    trace: Path | None = None  # where it writes the name of the point at which it died or stopped
     patches: tuple[str, ...] = ()  # names in tests.campaign.mutants, or in tests.campaign.sync.mutants
     file_bytes: int | None = None  # no file may grow beyond: the disk fails
     spawns_bridges: bool = False  # by the command line, each with memory of its own
@@ -73,7 +73,7 @@ class LauncherFailed(AssertionError):
 
 
 class Launched:
-    """A process that was forked, as `asyncio.subprocess.Process` shows one that was started."""
+    """A forked process, in the form of `asyncio.subprocess.Process`."""
 
     def __init__(
         self,
@@ -131,11 +131,11 @@ async def _all(stream: asyncio.StreamReader | None) -> bytes:
 class _Pipe(asyncio.StreamReaderProtocol):
     def eof_received(self) -> bool:
         super().eof_received()
-        return False  # nothing is written to it: it closes
+        return False  # nothing is ever written to it: it closes
 
 
 class Launcher:
-    """The test's end. `async with Launcher() as launcher: await launcher.start(environment, log)`; what it started ends
+    """The test's end. `async with Launcher() as launcher: await launcher.start(environment, log)`; its processes end
     with it."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class Launcher:
             await launched.wait()
 
     async def start(self, environment: Mapping[str, str], log: Path, tampering: Tampering = UNTOUCHED) -> Launched:
-        """A new gateway process; what it prints is in `stdout`, its log is added to `log`."""
+        """A new gateway process; its output is in `stdout`, its log is added to `log`."""
         with log.open("ab") as added:
             launched = await launch(
                 "serve", env=environment, stdout=asyncio.subprocess.PIPE, stderr=added.fileno(), tampering=tampering
@@ -199,7 +199,7 @@ async def launch(
 
 
 async def _reader(wanted: int, theirs: list[int], limit: int) -> asyncio.StreamReader | None:
-    """Our end of what is `wanted`, if it has one; the process's own is added to `theirs`."""
+    """Our end of a `wanted` pipe, if it has one; the process's own end is added to `theirs`."""
     if wanted == asyncio.subprocess.PIPE:
         return await _piped(theirs, limit)
     theirs.append(_own(wanted, theirs))
@@ -239,7 +239,7 @@ def _own(wanted: int, theirs: Sequence[int]) -> int:
 
 @cache
 def warm_process() -> socket.socket:
-    """Where requests go to. It is started when it is needed first."""
+    """The process that takes the requests. It is started with the first one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
@@ -265,7 +265,7 @@ def main(control: socket.socket) -> None:
     _warm_up()
     of_gateways, asks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     asks = socket.socket(fileno=fcntl.fcntl(asks, fcntl.F_DUPFD_CLOEXEC, LEFT_OPEN))
-    children: dict[int, tuple[int, int]] = {}  # pidfd -> pid, whom to tell
+    children: dict[int, tuple[int, int]] = {}  # pidfd -> pid, and whom to tell
     with selectors.DefaultSelector() as ready:
         ready.register(control, selectors.EVENT_READ, partial(_run, asks, os.getpid()))
         ready.register(of_gateways, selectors.EVENT_READ, _run_bridge)

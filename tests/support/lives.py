@@ -47,7 +47,7 @@ class Played:
             self.event(reply(self.life.awaited, **members), **(facts or {}))
 
     def hear(self, event: type[on_.FromLink], *, given: dict[str, Any] | None = None, **facts: Any) -> None:
-        """What the link tells. An agent that runs (`alive`) is known when a hello is dealt with."""
+        """An event of the link. A running agent (`alive`) is known once its hello is handled."""
         given = given or {}
         self._alive = given.pop("alive", False) if event is on_.BridgeHello else False
         self.event(event(self.life.link, **given), **facts)
@@ -90,18 +90,18 @@ class Played:
 
 
 class World:
-    """The outside of one session. `disk` counts what was written on it, `kept` is what the store has of it."""
+    """The outside of one session. `disk` counts its writes, `kept` is what the store has of it."""
 
     def __init__(self) -> None:
         self.runs = False
-        self.held = False  # the agent of what runs was not let go
+        self.held = False  # the agent of the running sandbox was not released
         self.frozen = False
-        self.prepared = False  # what runs, by this or an earlier gateway
-        self.unseen = False  # programs of what runs would not see what was restored in it
+        self.prepared = False  # the running sandbox was prepared, by this or an earlier gateway
+        self.unseen = False  # programs of the running sandbox would not see restored files
         self.agent = False
         self.fetching = False  # a start waits for its image
         self.disk = self.kept = 0
-        self.begun = 0  # what was on the disk when what runs was started
+        self.begun = 0  # the disk's count when the running sandbox started
         self.overfull = False
         self.unreachable = 0  # links refused in a row
         self.stored: do.Save | None = None
@@ -174,7 +174,8 @@ class World:
             case do.Destroy():
                 assert self.archived_durable, "it is destroyed before that is durable"
 
-    # -- what may come of an effect -----------------------------------------------------------------------------------
+    # -- possible results of an effect
+    # --------------------------------------------------------------------------------
 
     def possible(self, effect: do.Asked) -> list[type[on_.EffectReply]]:
         """Which answers are true; the first is the one that is hoped for."""
@@ -223,7 +224,7 @@ class World:
         return [on_.Due]
 
     def happens(self, effect: do.Asked, reply: type[on_.EffectReply], *, half: bool = False) -> None:
-        """What `reply` says has happened. `half`: it happened although nobody says so."""
+        """What `reply` reports has happened. `half`: it happened although nobody reports it."""
         if reply is on_.TurnGiven:
             self.turns.add(effect.number)
         elif reply in (on_.ImageAwaited, on_.ImageFetched):

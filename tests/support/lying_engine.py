@@ -1,4 +1,4 @@
-"""In the place of a container engine: passes on what is asked and answered, until it is to behave otherwise."""
+"""Takes the place of a container engine: passes requests and answers on, until a test changes its mood."""
 
 import asyncio
 from contextlib import suppress
@@ -25,7 +25,7 @@ class LyingEngine:
     def __init__(self, path: Path, engine: Path) -> None:
         self.path = path
         self.mood = Mood.HONEST
-        self.asked = 0  # since the mood is what it is
+        self.asked = 0  # since the mood changed
         self._engine = engine
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -40,7 +40,7 @@ class LyingEngine:
         await self.become(Mood.HONEST)
 
     async def become(self, mood: Mood) -> None:
-        """From here on; what is under way ends."""
+        """Change the mood; requests under way end."""
         self.mood, self.asked = mood, 0
         connections = list(self._connections)
         for each in connections:

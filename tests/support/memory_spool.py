@@ -17,7 +17,7 @@ from persistence.spool.ports import SpoolRow
 
 @dataclass
 class Disk:
-    """What outlives a process. While it is `full` nothing can be written."""
+    """The part that outlives a process. While it is `full` nothing can be written."""
 
     rows: dict[int, Write] = field(default_factory=dict)
     lost: dict[int, DeadLetter] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""A little gateway that speaks the native dialect of `/terminal/{id}`, with real programs on real PTYs behind it.
+"""A small gateway that speaks the native dialect of `/terminal/{id}`, with real programs on real PTYs behind it.
 
-For tests of clients: it sleeps, forgets and closes when it is told. It has one session, `s1`, and terminals by name,
-whose ring is all they ever wrote from `base` on. The picture of a screen is what was written.
+For tests of clients: it sleeps, forgets and closes on command. It has one session, `s1`, and terminals by name, whose
+ring is all their output from `base` on. The picture of a screen is the output itself.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Terminal:
         self.written = b""
         self.base = 0
         self.exit: dict[str, Any] | None = None
-        self.typed = b""  # by whoever drives
+        self.typed = b""  # by the driver
         self._descriptor = -1
         self._process: asyncio.subprocess.Process | None = None
         self._waiting: asyncio.Task[None] | None = None
@@ -168,7 +168,7 @@ class NativeGateway:
         self.status = "running"
         self.asked: list[dict[str, str]] = []  # the query of each connection
         self.renewed: list[str] = []  # tokens that came in-band
-        self.waiting: list[Viewer] = []  # those who came while it slept
+        self.waiting: list[Viewer] = []  # viewers that came while it slept
         app = Starlette(
             routes=[
                 Route("/api/sandboxes/{id}", self._session),

@@ -1,6 +1,5 @@
-"""`python -m tests.support.node [npm] ARGUMENTS`: the Node.js that the development dependencies bring. What it runs
-finds it, too, and an `npm` that works: the machine need not have any.
-"""
+"""`python -m tests.support.node [npm] ARGUMENTS`: the Node.js of the development dependencies. Programs that it runs
+find it, too, and an `npm` that works: the machine need not have any."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A registry of npm packages, made by the test: what is in it, what was asked of it, and tarballs that do not come."""
+"""A registry of npm packages, made by the test: its packages, the requests it got, and tarballs that fail."""
 
 import base64
 import hashlib
@@ -62,7 +62,7 @@ class NpmRegistry:
         return f"http://127.0.0.1:{self._server.server_address[1]}/"
 
     def environ(self, home: Path) -> dict[str, str]:
-        """Of somebody who installs from here, with the npm of the tests."""
+        """The environment of a user who installs from here, with the npm of the tests."""
         programs = home / "bin"
         programs.mkdir(parents=True, exist_ok=True)
         npm = programs / "npm"
@@ -83,7 +83,7 @@ class NpmRegistry:
 
     @property
     def fetched(self) -> list[str]:
-        """The tarballs that were asked for."""
+        """The requested tarballs."""
         return [path for path in self.asked if path.endswith(".tgz")]
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:

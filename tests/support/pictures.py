@@ -1,7 +1,7 @@
-"""`make pictures`: the README's pictures, taken of the real console on a real gateway, in docs/pictures.
+"""`make pictures`: takes the README's pictures of the real console on a real gateway, into docs/pictures.
 
-The moving one is what Holdfast is for: an answer streams, a program counts, the gateway is killed, somebody goes on
-writing, the gateway is back, and so is everything else.
+The moving one shows what Holdfast is for: an answer streams, a program counts, the gateway is killed, somebody goes
+on writing, the gateway is back, and so is everything else.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ async def _session(tab: Console, *, fresh: bool) -> None:
 
 
 async def _keep(tab: Console, name: str) -> None:
-    """One frame later: what is still moving has arrived."""
+    """Keep one frame later: then moving parts have arrived."""
     await asyncio.sleep(0.6)
     shot = Image.open(io.BytesIO(await tab.page.screenshot()))
     shot.quantize(128, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
@@ -114,7 +114,7 @@ async def _roll(tab: Console, frames: list[Frame]) -> None:
 
 
 def _develop(frames: list[Frame], path: Path) -> None:
-    """One palette for all, so that what does not change costs nothing."""
+    """One palette for all frames, so that unchanged parts cost nothing."""
     palette = frames[len(frames) // 2][1].quantize(COLOURS)
     drawn = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for _, frame in frames]
     times = [time for time, _ in frames]

@@ -1,7 +1,6 @@
-"""An agent that speaks chat frames itself, as the docs tell people to write one: a real one, with a model behind
-Anthropic's API at ANTHROPIC_BASE_URL, a shell tool and one that asks the user. It keeps its conversation in HOME. It
-imports nothing of ours, so that its source can be handed to `python3 -c` and runs wherever a python does.
-"""
+"""An agent that speaks chat frames itself, as the docs describe: a real one, with a model behind Anthropic's API at
+ANTHROPIC_BASE_URL, a shell tool and one that asks the user. It keeps its conversation in HOME. It imports nothing of
+ours, so that `python3 -c` can run its source anywhere."""
 
 import http.client
 import json
@@ -23,7 +22,7 @@ Frame = dict[str, Any]
 
 
 class Aborted(Exception):
-    """The turn was told to stop."""
+    """The turn was aborted."""
 
 
 class ModelFailed(Exception):
@@ -83,7 +82,7 @@ class PlainAgent:
         draft.rename(self._memory)
 
     def _answer(self) -> Frame | None:
-        """What the model says next, streamed; the tool that it calls, if it does."""
+        """The model's next answer, streamed; the tool that it calls, if any."""
         words, call, given = "", None, ""
         say("stream_start")
         for event in self._events():

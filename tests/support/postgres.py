@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 
 class PostgresServer:
-    """A server of our own. Its directory goes when it is left; `stop`, `kill` and `restart` keep it, and the port."""
+    """A server of our own. Leaving it removes its directory; `stop`, `kill` and `restart` keep the directory and the
+    port."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self._settings = {**SETTINGS, **(settings or {})}
@@ -76,8 +77,8 @@ class PostgresServer:
         return create_database(self.url())
 
     def start(self) -> None:
-        """Start it where it was. Raises RuntimeError with the end of its log if it does not come up."""
-        # Orphaned, it is told to quit at once: no process stays behind a test run that was killed.
+        """Start it at its old place. Raises RuntimeError with the end of its log if it does not come up."""
+        # Without its parent it quits at once: no process stays behind a killed test run.
         guarded = ["setpriv", "--pdeathsig", "QUIT"]
         if USER is not None:
             guarded += ["--reuid", USER, "--clear-groups"]
@@ -94,7 +95,7 @@ class PostgresServer:
         self._wait_until_ready(self._process)
 
     def stop(self) -> None:
-        """An orderly stop: connections end at once, what was committed is on the disk."""
+        """An orderly stop: connections end at once, committed data are on the disk."""
         process, self._process = self._process, None
         if process is not None:
             self._signal(process, signal.SIGCONT)
@@ -149,7 +150,7 @@ class PostgresServer:
             try:
                 self.start()
             except RuntimeError:
-                if attempt == 4:  # somebody else was quicker to take the port, but not five times
+                if attempt == 4:  # another process took the port first, but not five times
                     raise
             else:
                 return

@@ -1,4 +1,4 @@
-"""A disk whose power can be cut: what was not synced is gone, as on a real one."""
+"""A disk whose power can be cut: unsynced data are gone, as on a real one."""
 
 import os
 import shutil
@@ -6,13 +6,13 @@ import subprocess
 from pathlib import Path
 
 SIZE = 64 << 20
-NO_WRITEBACK = "commit=300"  # what nobody asks for is not written for so long
+NO_WRITEBACK = "commit=300"  # data that nobody syncs are not written for so long
 
 
 class Disk:
-    """An ext4 image, mounted at `path`. `power_cut` puts the image in the place of what was in memory.
+    """An ext4 image, mounted at `path`. `power_cut` replaces the memory's state by the image.
 
-    Where this user may not mount, `real` is False and `path` is a plain directory.
+    If this user may not mount, `real` is False and `path` is a plain directory.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -33,13 +33,13 @@ class Disk:
             self._unmount()
 
     def snapshot(self) -> Path:
-        """What the disk would have if the power went now."""
+        """The disk's content if the power went now."""
         copy = self._image.with_suffix(".cut")
         shutil.copyfile(self._image, copy)
         return copy
 
     def become(self, snapshot: Path) -> None:
-        """Come up with what was on the disk. Nobody may use it meanwhile."""
+        """Come up with that content. Nobody may use it meanwhile."""
         self._unmount()
         snapshot.replace(self._image)
         assert self._mount().returncode == 0

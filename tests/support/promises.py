@@ -1,6 +1,5 @@
-"""What must hold of a session when everything has settled: what was kept, received and shown is compared with what
-was sent and written.
-"""
+"""The promises that must hold of a session when everything has settled: stored, received and shown data are compared
+with sent and written data."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -20,7 +19,7 @@ def check_session(
     cancelled: Collection[int] = (),
 ) -> Counter[str]:
     """Raise AssertionError unless every promise was kept; return how many records ended in which way. `cancelled` are
-    those of which somebody was told so."""
+    those whose cancellation somebody was told."""
     assert [record["seq"] for record in history] == list(range(1, len(history) + 1)), "seq has no holes"
     by_cid = {record["cid"]: record for record in history}
     assert len(by_cid) == len(history), "each cid is stored once"

@@ -18,7 +18,7 @@ class Passage:
         self._swallowing = False
 
     def cut(self) -> None:
-        """Both ends are reset; what is under way is lost."""
+        """Reset both ends; data under way are lost."""
         for writer in self._writers:
             writer.transport.abort()
         self._flowing.set()
@@ -28,11 +28,11 @@ class Passage:
         self._flowing.clear()
 
     def swallow(self) -> None:
-        """What comes from now on is taken and thrown away, both ways; neither end notices."""
+        """From now on data are taken and thrown away, both ways; neither end notices."""
         self._swallowing = True
 
     def passes(self, data: bytes, writer: asyncio.StreamWriter) -> bool:
-        """Whether what was read may go on to `writer`; if not, the connection is cut."""
+        """Whether the data may go on to `writer`; if not, the connection is cut."""
         return True
 
     async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,8 +151,8 @@ class LinkPassage(Passage):
 
 
 class LinkProxy(CuttingProxy):
-    """In the place of a bridge's socket: whoever connects to the bridge from now on comes through here. It harms the
-    links of terminals."""
+    """Takes the place of a bridge's socket: new connections to the bridge come through here. It harms the links of
+    terminals."""
 
     passage = LinkPassage
 
@@ -198,7 +198,7 @@ class StorePassage(Passage):
         self._asked = False
 
     def arm(self) -> asyncio.Future[bool]:
-        """Cut at the next answer to a commit, which is thrown away. True when that was done, False if the connection
+        """Cut at the next answer to a commit, which is thrown away. True when that happened, False if the connection
         ended before."""
         self._armed = asyncio.get_running_loop().create_future()
         self._asked = False
@@ -243,7 +243,7 @@ class StoreProxy(CuttingProxy):
             await super()._connect(reader, writer)
 
     async def lose_a_reply(self, *, within: float) -> bool:
-        """Wait for the next commit to be answered, and cut its connection instead of passing that on."""
+        """Wait for the answer to the next commit, and cut its connection instead of passing the answer on."""
         committing = [each for each in self.passages if isinstance(each, StorePassage) and each.commits]
         if not committing:
             return False

@@ -1,4 +1,4 @@
-"""A WebSocket client that keeps to no rule but the ones a test gives it: bytes out, bytes in."""
+"""A WebSocket client with no rules but the test's own: bytes out, bytes in."""
 
 import asyncio
 import base64

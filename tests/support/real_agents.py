@@ -1,6 +1,5 @@
-"""`python -m tests.support.real_agents`: install in HOLDFAST_AGENTS_DIR every agent at every version that Holdfast was
-tried with, the tried one last, so that it is the current one. What is there already stays.
-"""
+"""`python -m tests.support.real_agents`: install every agent in HOLDFAST_AGENTS_DIR, at every version that Holdfast
+was tried with, the tried one last, so that it is the current one. Installed versions stay."""
 
 import subprocess
 import sys

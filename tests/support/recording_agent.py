@@ -1,9 +1,9 @@
-"""An agent that leaves evidence: every line it is given and every line it says is in its workspace before it counts.
+"""An agent that leaves evidence: each line of input and output is in its workspace before it counts.
 
 `heard.log` has one JSON object for each line of input, over all runs; `said-<run>.log` is the output of one run, byte
-for byte, so line n of it is what a viewer must see as frame n. A message is answered with three chunks made from its
-content, then `done`. The only argument is how many seconds to take for each chunk. It imports nothing of ours, so that
-its source can be handed to `python3 -c` and runs wherever a python does.
+for byte, so line n of it is what a viewer must see as frame n. It answers a message with three chunks made from its
+content, then `done`. Its only argument is the number of seconds for each chunk. It imports nothing of ours, so that
+`python3 -c` can run its source anywhere.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A relay in front of a bridge: TLS, a path of its own before the bridge's, and a secret of its own in each head."""
+"""A relay in front of a bridge: TLS, a path before the bridge's, and a secret in the head of each request."""
 
 import asyncio
 import contextlib

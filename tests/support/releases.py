@@ -17,7 +17,7 @@ from tests.support.gateway import REPOSITORY
 
 PACKAGES = ("gateway", "persistence", "sandbox", "sync")
 RELEASES = REPOSITORY / "tests/releases"
-MOST_BYTES = 700 << 10  # what a clone pays for each
+MOST_BYTES = 700 << 10  # the cost for each clone
 
 
 def archives() -> Mapping[str, Path]:
@@ -33,7 +33,7 @@ def unpack(archive: Path, into: Path) -> Path:
 
 
 def install_this_tree(over: Path) -> None:
-    """Put this tree's packages in the place of those a release has there, as an upgrade in place does."""
+    """Replace a release's packages there by this tree's, as an upgrade in place does."""
     for name in PACKAGES:
         shutil.rmtree(over / name)
         (over / name).symlink_to(REPOSITORY / name)

@@ -18,8 +18,8 @@ from cryptography.x509.oid import NameOID
 
 @contextlib.contextmanager
 def served(root: Path) -> Iterator[tuple[str, Path]]:
-    """An HTTPS server with one repository, `r.git`, made in the empty directory `root`; its address, and the directory
-    with its certificate. What is asked for below `/moved` is answered with a redirect."""
+    """An HTTPS server with one repository, `r.git`, made in the empty directory `root`; returns its address, and the
+    directory with its certificate. Requests below `/moved` are answered with a redirect."""
     work, bare, certificates = root / "work", root / "served" / "r.git", root / "ca"
     certificates.mkdir()
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", "-C", str(root)]

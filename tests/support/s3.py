@@ -37,7 +37,7 @@ _OFF = ("-webdav=false", "-admin.ui=false", "-master.telemetry=false", "-s3.port
 
 @dataclass(frozen=True, slots=True)
 class S3Place:
-    """A bucket, or a prefix in one, and what opens it."""
+    """A bucket, or a prefix in one, with its keys."""
 
     endpoint: str
     bucket: str
@@ -54,7 +54,7 @@ class S3Place:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a gateway that uses it is started with."""
+        """The environment of a gateway that uses it."""
         return {
             "HOLDFAST_OBJECTS": self.url,
             "AWS_ACCESS_KEY_ID": self.access_key_id,
@@ -78,7 +78,7 @@ class S3Place:
 
 
 class _Server:
-    """A program with a directory of its own, which goes when it is left."""
+    """A program with its own directory, which is removed at the end."""
 
     def __init__(self) -> None:
         self._directory = Path()
@@ -109,7 +109,7 @@ class _Server:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it where it was. Raises RuntimeError with the end of its log if it does not come up."""
+        """Start it at its old place. Raises RuntimeError with the end of its log if it does not come up."""
         log = self._directory / "log"
         with log.open("ab") as output:
             # Orphaned, it is killed: no process stays behind a test run that was.
@@ -143,7 +143,7 @@ class _Server:
             process.wait()
 
     def restart(self) -> None:
-        """With the same data and ports. Whoever wants it killed first does that."""
+        """Start again with the same data and ports. To kill it first is the caller's part."""
         self.stop()
         self.start()
 
@@ -153,7 +153,7 @@ class _Server:
             try:
                 self.start()
             except RuntimeError:
-                if attempt == 4:  # somebody else was quicker to take a port, but not five times
+                if attempt == 4:  # another process took a port first, but not five times
                     raise
             else:
                 return
@@ -173,7 +173,7 @@ class _Server:
 
 
 class S3Server(_Server):
-    """SeaweedFS: checks signatures, honours conditional writes, keeps what it has when it is killed."""
+    """SeaweedFS: checks signatures, honours conditional writes, keeps its data when it is killed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class S3Server(_Server):
             for name, (plain, grpc) in self._ports.items()
             for option in (f"-{name}.port={plain}", f"-{name}.port.grpc={grpc}")
         ]
-        # Buckets are made, not guessed: a bucket that is not there must be refused as elsewhere.
+        # Buckets are made explicitly: a missing bucket must be refused, as elsewhere.
         return [
             str(Path(sys.executable).parent / "weed"),
             "-logtostderr=true",

@@ -89,10 +89,10 @@ async def test_that_an_agent_forgot_is_said_where_it_forgot(tab: Console, gatewa
     await gateway.create("forgets", agent=[sys.executable, "-c", WORKER])
     await tab.open("forgets")
     await tab.say("forget")
-    await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has lost its memory of the conversation")
+    await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has lost its memory")
     await expect(tab.page.locator("[data-type=notice]")).to_contain_text("look here <img")
     await tab.page.reload()
-    await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has lost its memory of the conversation")
+    await expect(tab.page.locator("[data-type=agent_status]")).to_contain_text("has lost its memory")
     await tab.at("agent").click()
     await expect(tab.at("agent-about")).to_contain_text("forgotten an earlier part")
 

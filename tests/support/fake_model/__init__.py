@@ -1,1 +1,1 @@
-"""A model that costs nothing and does what it is told: for real agents in tests."""
+"""A model that costs nothing and follows a script: for real agents in tests."""

@@ -1,4 +1,4 @@
-"""What both APIs of the fake model need."""
+"""Shared by both APIs of the fake model."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def key_of(request: Request) -> str:
 
 
 def refusal(key: str, model: Any) -> Deed | None:
-    """Why nobody is answered: who asks has no key or a wrong one, or asks a model that there is not."""
+    """Why a request is refused: a missing or wrong key, or an unknown model."""
     status = 401 if "bad" in key or not key.removeprefix("Bearer").strip() else 404 if model == "missing" else 200
     return None if status == 200 else Deed(status=status)
 
@@ -40,7 +40,7 @@ def flat(content: Any) -> str:
 
 
 def streamed(events: Iterable[dict[str, Any]], *, hangs: bool) -> StreamingResponse:
-    """Server-sent events. What hangs ends when its reader goes."""
+    """Server-sent events. A stream that hangs ends when its reader goes."""
 
     async def body() -> AsyncIterator[str]:
         for event in events:

@@ -1,4 +1,4 @@
-"""How agents are told to ask the fake model, where that takes more than two variables."""
+"""The settings with which agents use the fake model, if two variables are not enough."""
 
 from typing import Any
 
