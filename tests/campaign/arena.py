@@ -20,7 +20,7 @@ REACHED_WITHIN = 6.0
 
 @dataclass
 class Arena:
-    """One play: what it may use, and what the judges said at its end."""
+    """One play: its resources, and the judges' findings at its end."""
 
     directory: Path
     launcher: Launcher
@@ -49,8 +49,8 @@ class Arena:
             await self._judge(stage)
 
     async def settle(self, stage: Stage, *, sent: int = 0) -> None:
-        """Wait until `sent` messages have an answer, then send no more and wait for the last word on all of them. If
-        it does not come, the judges will say so."""
+        """Wait until `sent` messages have an answer, then send no more and wait for the final state of all of them.
+        If it does not come, the judges report that."""
         with suppress(AssertionError):
             await stage.progress(sent, within=self.patience)
             stage.enough()

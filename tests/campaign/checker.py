@@ -1,13 +1,14 @@
-"""The judge of a campaign: a process of its own, written from the promises alone. It imports nothing of the house.
+"""The judge of a campaign: a separate process, written from the promises alone. It imports none of our code.
 
-The promises (README, docs/protocol/): every send ends in an ack, a nack or an `expired`; what was acknowledged, also
-as `accepted`, is stored once, unchanged, at the seq it was told; a session's `seq` has no gap; each sender's messages
-are in the order it first sent them; `stored` is not said before the store has it; a known `cid` sent again is answered
-with its first `seq`.
+The promises (README, docs/protocol/): every send ends in an ack, a nack or an `expired`; an acknowledged message,
+also an `accepted` one, is stored once, unchanged, at the seq of its ack; a session's `seq` has no gap; each sender's
+messages are in the order it first sent them; no ack says `stored` before the store has the record; a known `cid` sent
+again is answered with its first `seq`.
 
-It knows the campaign's journal, and reads history in three ways: through the internal API, straight from the database,
-and as a second client that sends again what was acknowledged. `python -m tests.campaign.checker CASE.json` prints one
-line of counts, then one line for each problem; the exit code is 1 if there is any, and 2 if it could not judge.
+It knows the campaign's journal, and reads history in three ways: through the internal API, straight from the
+database, and as a second client that resends acknowledged messages. `python -m tests.campaign.checker CASE.json`
+prints one line of counts, then one line for each problem; the exit code is 1 if there is any, and 2 if it could not
+judge.
 """
 
 import asyncio
@@ -98,7 +99,7 @@ class Findings:
 
 
 def read_journal(lines: list[dict[str, Any]], findings: Findings) -> dict[str, dict[str, Sent]]:
-    """What each session's senders did and heard, in the order they first sent it."""
+    """The sends and answers of each session's senders, in the order of the first send."""
     sessions: dict[str, dict[str, Sent]] = {}
     absences, away = 0, 0  # how many there were; which one this is, or 0
     for line in lines:
@@ -180,8 +181,8 @@ async def from_the_database(store: str) -> tuple[dict[str, list[Row]], list[tupl
 async def as_a_second_client(
     case: dict[str, Any], session_id: str, said: dict[str, Sent], last_seq: int, findings: Findings
 ) -> None:
-    """Come in, see the last number, and send again what was acknowledged: nothing may change. A gateway that has lost
-    the session to another learns it at its first write and says so: then come in again, as the protocol asks."""
+    """Connect, note the last number, and resend acknowledged messages: nothing may change. A gateway that has lost
+    the session to another learns it at its first write and says so: then connect again, as the protocol demands."""
     acked = [cid for cid, sent in said.items() if "stored" in sent.stages]
     again = (acked[:SENT_AGAIN] if last_seq < REMEMBERED else []) + acked[SENT_AGAIN:][-SENT_AGAIN:]
     async with asyncio.timeout(60):
@@ -205,7 +206,7 @@ async def _at_its_owner(
 async def _visit(
     case: dict[str, Any], session_id: str, again: dict[str, Sent], last_seq: int
 ) -> list[tuple[str, str]] | None:
-    """What is wrong; None if another gateway has the session."""
+    """The problems found; None if another gateway has the session."""
     problems: list[tuple[str, str]] = []
     try:
         await _send_again(case, session_id, again, last_seq, problems)
@@ -228,7 +229,8 @@ async def _send_again(
         for cid, sent in again.items():
             await socket.send(json.dumps({"type": "message", "cid": cid, "content": cid}))
             frame: dict[str, Any] = {}
-            # `accepted` is not the last word: who has lost the session takes it on its own disk, and is refused later.
+            # `accepted` is not final: a gateway that has lost the session takes it on its own disk, and is refused
+            # later.
             while frame.get("cid") != cid or (frame["type"] != "nack" and frame.get("stage") != "stored"):
                 frame = json.loads(await socket.recv())
                 if frame["type"] == "record" and frame["record"]["role"] == "user":
@@ -243,7 +245,7 @@ async def _send_again(
 
 
 def judge(session_id: str, said: dict[str, Sent], rows: list[Row], buried: set[str], findings: Findings) -> None:
-    """What history says against what the senders were told."""
+    """Compare history with the senders' answers."""
     if [row.seq for row in rows] != list(range(1, len(rows) + 1)):
         findings.add("gap", f"{session_id}: {_holes([row.seq for row in rows])}")
     places: dict[str, Row] = {}
@@ -294,7 +296,7 @@ def _holes(seqs: list[int]) -> str:
 
 
 def compare(session_id: str, api: list[dict[str, Any]], rows: list[Row], findings: Findings) -> None:
-    """The API and the database tell the same story."""
+    """The API and the database must agree."""
     shown = [Row(m["seq"], m["cid"], m["role"], m["type"], m["content"], m["metadata"] or None) for m in api]
     lying = [Row(r.seq, r.cid, r.role, r.type, r.content, r.metadata or None) for r in rows]
     for one, other in zip(shown, lying, strict=False):

@@ -14,7 +14,7 @@ from tests.support.waiting import until
 async def on_postgres(
     server: PostgresServer, staging: Callable[..., AbstractAsyncContextManager[Stage]]
 ) -> AsyncIterator[tuple[Stage, StoreProxy]]:
-    """A stage, put up by `staging`, on a database of its own. The checker reads that without the proxy."""
+    """A stage, made by `staging`, on its own database. The checker reads that without the proxy."""
     url = server.create_database()
     async with StoreProxy(server.port) as proxy:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""What a campaign did and heard, as JSON lines in a file: the checker's only knowledge of it."""
+"""A campaign's actions and answers, as JSON lines in a file: the checker's only knowledge of it."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 
 class Journal:
-    """Each line is there for the checker as soon as it is written; without a path nothing is."""
+    """The checker can read each line as soon as it is written. Without a path nothing is written."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path

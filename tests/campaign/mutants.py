@@ -1,6 +1,5 @@
-"""Deliberately broken gateways. Each patch puts one classic mistake in the place of what the real class does, in a
-gateway process that the launcher has forked; the campaign must notice each of them, or it could not be believed.
-"""
+"""Deliberately broken gateways. Each patch replaces one behaviour of a real class by a classic mistake, in a gateway
+process that the launcher has forked. The campaign must notice each of them, or nobody could trust it."""
 
 import asyncio
 import resource
@@ -54,7 +53,8 @@ def _as_if_stored(writes: Sequence[Write]) -> list[Outcome]:
     return [Stored(write.append.seq if write.append else 0) for write in writes]
 
 
-# -- no mistakes: what a fault needs to be quick ----------------------------------------------------------------------
+# -- no mistakes: settings that make a fault quick
+# --------------------------------------------------------------------
 
 
 def impatient() -> None:
@@ -68,18 +68,18 @@ def forgiving() -> None:
 
 
 def hasty() -> None:
-    """What has died is started again at once, however often it died."""
+    """A dead process is restarted at once, however often it died."""
     put(RestartPolicy, "pause", lambda *_: 0.0)
 
 
 def impatient_with_engines() -> None:
-    """A container engine that says nothing is not waited for."""
+    """A silent container engine is not waited for."""
     put(Engine, "__init__", partialmethod(Engine.__init__, timeout=SILENT_SECONDS))
 
 
 def impatient_with_slow_viewers() -> None:
-    """Who takes nothing, or says nothing, is ended after seconds, in the same order; and has all the time to read
-    why. It holds for those who read, too, and they may not run for a while on a busy machine."""
+    """A viewer that takes nothing, or is silent, is closed after seconds, in the same order, and has all the time to
+    read why. This holds for reading viewers, too, which may not run for a while on a busy machine."""
     make = GuardLimits.of
 
     def of(settings: Settings) -> GuardLimits:
@@ -90,7 +90,7 @@ def impatient_with_slow_viewers() -> None:
 
 
 def impatient_guard() -> None:
-    """Whoever is silent, takes nothing or does not answer a close is found out within seconds."""
+    """A peer that is silent, takes nothing or does not answer a close is noticed within seconds."""
     limits = GuardLimits(ping_after=1.0, dead_after=6.0, stall_seconds=3.0, close_seconds=3.0, sweep_seconds=0.1)
     put(GuardLimits, "of", lambda settings: limits)
 
@@ -99,7 +99,7 @@ def impatient_guard() -> None:
 
 
 def ack_before_commit() -> None:
-    """Everybody is told `stored` when the batch is taken; it is written a moment later."""
+    """Senders get `stored` when the batch is taken; it is written a moment later."""
     commit = sqlite.SqliteStore.commit
     line: dict[sqlite.SqliteStore, asyncio.Task[None]] = {}
 
@@ -119,7 +119,7 @@ def ack_before_commit() -> None:
 
 
 def no_unique_cid() -> None:
-    """Nobody looks whether a cid is known: not the session, not the store, not its index."""
+    """Nothing checks whether a cid is known: not the session, not the store, not its index."""
 
     def without_index(database: str) -> list[Migration]:
         return [
@@ -133,7 +133,7 @@ def no_unique_cid() -> None:
 
 
 def drop_after_three_retries() -> None:
-    """A batch that failed three times is given up, and nobody hears of it."""
+    """A batch that failed three times is dropped, and nobody is told."""
     commit = sqlite.SqliteStore.commit
     failures = 0
 
@@ -153,7 +153,7 @@ def drop_after_three_retries() -> None:
 
 
 def drop_oldest() -> None:
-    """A full queue makes room by forgetting what waits longest."""
+    """A full queue makes room by dropping the oldest writes."""
     offer = backlog.WriteBacklog.offer
 
     def make_room(self: Any, write: Write, then: backlog.Then | None, *, now: float, refusable: bool) -> bool:
@@ -186,7 +186,7 @@ def synchronous_off() -> None:
 
 
 def deliver_before_durable() -> None:
-    """What is on its way to the store is given to the agent already."""
+    """The agent gets messages before they are stored."""
     admit = delivery_window.DeliveryWindow.admit
 
     def admit_as_durable(self: delivery_window.DeliveryWindow, entry: delivery_window.WindowEntry) -> None:
@@ -197,7 +197,7 @@ def deliver_before_durable() -> None:
 
 
 def newest_first() -> None:
-    """A session deals with what came within a moment from the wrong end."""
+    """A session handles the frames of one moment in reverse order."""
     hear = inbox.Inbox.hear
     waiting: dict[inbox.Inbox, list[tuple[Any, ...]]] = {}
 
@@ -215,7 +215,7 @@ def newest_first() -> None:
 
 
 def expire_silently() -> None:
-    """What outlived its time in the window is forgotten without a word."""
+    """A message that expired in the window is dropped in silence."""
     expire = delivery_window.DeliveryWindow.expire
 
     def expire_and_forget(self: delivery_window.DeliveryWindow, now: float) -> list[delivery_window.WindowEntry]:
@@ -226,7 +226,7 @@ def expire_silently() -> None:
 
 
 def swallow_nacks() -> None:
-    """What is refused is refused in silence."""
+    """Refusals are not sent."""
     send = viewer.Viewer.send
 
     def send_good_news(self: viewer.Viewer, payload: bytes) -> None:
@@ -237,7 +237,7 @@ def swallow_nacks() -> None:
 
 
 def one_cid_for_all_sessions() -> None:
-    """A cid that any session has seen is taken for a resend."""
+    """A cid of any session counts as a resend in all of them."""
     enter, everywhere = sequence.MessageSequence.enter, dict[str, int]()
 
     def enter_everywhere(self: sequence.MessageSequence, cid: str) -> int:
@@ -260,7 +260,7 @@ def one_cid_for_all_sessions() -> None:
 
 
 def spool_rows_removed_first() -> None:
-    """A row leaves the spool when it is given to the store, not when the store has it."""
+    """A row leaves the spool when the store gets it, not when the store has stored it."""
     first = spool.Spool.first
 
     async def take(self: spool.Spool, *arguments: Any, **named: Any) -> list[SpoolRow]:
@@ -272,7 +272,7 @@ def spool_rows_removed_first() -> None:
 
 
 def replay_skipped() -> None:
-    """What an earlier process left in the spool is thrown away at the start."""
+    """Rows that an earlier process left in the spool are dropped at the start."""
     recall = spool.Spool._recall
 
     async def start_afresh(self: spool.Spool) -> None:
@@ -284,7 +284,7 @@ def replay_skipped() -> None:
 
 
 def settled_too_early() -> None:
-    """What is in the spool is told to be stored."""
+    """Spooled writes are reported as stored."""
     accept = drainer.Drainer.accept
 
     def accept_and_tell(self: drainer.Drainer, rows: Sequence[SpoolRow]) -> None:
@@ -332,7 +332,7 @@ def _on_plans(change: Callable[[Plan], None]) -> None:
 
 
 def dead_without_marker() -> None:
-    """What the database refuses leaves a hole."""
+    """A record that the database refuses leaves a hole."""
 
     def leave_a_hole(decided: Plan) -> None:
         decided.rows = [row for row in decided.rows if row.type != "rejected"]
@@ -341,12 +341,12 @@ def dead_without_marker() -> None:
 
 
 def dead_thrown_away() -> None:
-    """What the database refuses is nowhere any more."""
+    """A record that the database refuses vanishes."""
     _on_plans(lambda decided: decided.dead.clear())
 
 
 def fence_checked_before() -> None:
-    """Whether the session has another writer is looked up, and a moment later it is written to."""
+    """The fence is checked, and the write follows a moment later."""
     commit = postgres.PostgresStore.commit
 
     async def look_then_commit(self: postgres.PostgresStore, writes: Sequence[Write]) -> list[Outcome]:

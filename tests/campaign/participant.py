@@ -1,9 +1,9 @@
-"""A client that keeps book: what it sent, what it was promised, and what it saw of the agent's output.
+"""A client that records everything: its sends, the answers, and the agent's output that it saw.
 
-It sends numbered messages with a few under way at a time, reconnects whenever the connection ends, sends again what was
-not settled (oldest first, same `cid`), and resumes at the last `(epoch, offset)` it saw. `accepted` is a promise, and
-makes room for the next message; only `stored` or a nack settles one. Whatever contradicts the protocol goes to
-`violations`; what it did and heard goes to the journal, for the checker.
+It sends numbered messages with a few under way at a time, reconnects whenever the connection ends, resends unsettled
+ones (oldest first, same `cid`), and resumes at the last `(epoch, offset)` it saw. `accepted` is a promise, and makes
+room for the next message; only `stored` or a nack settles one. Contradictions of the protocol go to `violations`;
+sends and answers go to the journal, for the checker.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Participant:
         self._unsent = [f"{name}-{number}" for number in range(1, messages + 1)]
         self._unsettled: list[str] = []
         self._under_way = under_way
-        self._pause = pause  # between two messages that are sent for the first time
+        self._pause = pause  # between two first sends
         self._journal = journal
         self._room = asyncio.Event()
         self.sent: dict[str, int] = {}  # cid -> on how many connections
@@ -73,7 +73,7 @@ class Participant:
 
     @property
     def state(self) -> str:
-        """For whoever wonders why it waits."""
+        """For a message about why it still waits."""
         return (
             f"{self.name}: {self.settled} settled, under way {self._unsettled[:20]}, {len(self._unsent)} to go, "
             f"at {self.epoch}/{self.offset}, {self.connections} connections, closed by {self.closes[-3:]}"

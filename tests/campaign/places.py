@@ -29,15 +29,15 @@ class Place:
         """Before a gateway's first start there."""
 
     def program(self, source: Path, workspace: Path) -> list[str]:
-        """What runs a program of the tests' in a sandbox."""
+        """The interpreter that runs a test's program in a sandbox."""
         return [sys.executable, str(source)]
 
     def inside(self, path: Path, workspace: Path) -> str:
-        """What a program in a sandbox calls a file of its workspace."""
+        """The name of a workspace file inside the sandbox."""
         return str(path)
 
     def give(self, path: Path) -> None:
-        """What was made from outside is the sandbox's own from here on, and all below it."""
+        """Give a file made from outside to the sandbox's user, and everything below it."""
 
     def first_inside(self, home: SandboxHome) -> Process | None:
         """The process that everything else in the sandbox dies with, dead or alive; None if there is none."""
@@ -51,7 +51,7 @@ CONTAINED = Place({"LOCAL_LEVEL": "contained"})
 
 @dataclass(frozen=True, slots=True)
 class Containers(Place):
-    """`kits` is a directory in which a kit has been made: gateways need not make it again."""
+    """`kits` is a directory with a finished kit: gateways need not make it again."""
 
     kits: Path = Path()
 

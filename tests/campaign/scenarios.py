@@ -1,4 +1,4 @@
-"""What is done to a gateway on SQLite: each the smallest campaign that can catch a certain kind of mistake."""
+"""Faults of a gateway on SQLite: each the smallest campaign that can catch a certain kind of mistake."""
 
 import asyncio
 import signal
@@ -47,7 +47,7 @@ async def _killed(arena: Arena, *points: str | None) -> None:
 
 
 async def locked(arena: Arena) -> None:
-    """Somebody holds the database for a while."""
+    """Another process locks the database for a while."""
     arena.patches = (*arena.patches, "impatient")
     async with arena.stage() as stage:
         await stage.create(1, 2, 4000, pace=0.001, pause=0.005, under_way=20)
@@ -62,7 +62,7 @@ async def locked(arena: Arena) -> None:
 
 
 async def held(arena: Arena) -> None:
-    """The sandbox is away for longer than the window is patient, and more is sent than it holds."""
+    """The sandbox is away for longer than the window waits, and more is sent than the window holds."""
     async with arena.stage(PENDING_TTL=1, PENDING_LIMIT=10) as stage:
         await stage.create(1, 2, 30, pace=0.001)
         await stage.ask("s0", "pause")
@@ -71,9 +71,9 @@ async def held(arena: Arena) -> None:
 
 
 async def power_cut(arena: Arena) -> None:
-    """The machine stops in the middle, and comes back with what was on its disk."""
+    """The machine stops in the middle, and comes back with the synced content of its disk."""
     with Disk(arena.directory) as disk:
-        if not disk.real:  # nobody may mount here: at least ask for what would have saved it
+        if not disk.real:  # without the right to mount: at least check the setting that would have saved it
             if await asyncio.to_thread(_synchronous, disk.path, arena.patches) != 2:
                 arena.problems.append("lost: PRAGMA synchronous is not FULL")
             return
@@ -92,7 +92,7 @@ async def power_cut(arena: Arena) -> None:
 
 
 def _synchronous(directory: Path, patches: Sequence[str]) -> int:
-    """What a writer's connection says of itself."""
+    """The setting of a writer's connection."""
     ask = (
         "import asyncio, sys; from pathlib import Path; from persistence.sqlite.file import SqliteFile\n"
         "from tests.campaign.mutants import PATCHES\n"

@@ -1,4 +1,4 @@
-"""What is done to a gateway on PostgreSQL, through a proxy that stands between them."""
+"""Faults of a gateway on PostgreSQL, with a proxy between them."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ async def lost_replies(arena: Arena) -> None:
 
 
 async def poison(arena: Arena) -> None:
-    """The database refuses what one of the senders says."""
+    """The database refuses the messages of one sender."""
     async with on_postgres(arena.postgres, arena.stage) as (stage, _):
         execute(stage.database, POISON)
         await stage.create(1, 2, 60, pace=0.001, pause=0.005)
@@ -62,7 +62,7 @@ async def poison(arena: Arena) -> None:
 
 
 async def two_gateways(arena: Arena) -> None:
-    """Two gateways on one database take a session from each other, again and again, while both are told to store."""
+    """Two gateways on one database take a session from each other, again and again, while both get messages."""
     async with on_postgres(arena.postgres, arena.stage) as (stage, _):
         other = Gateway(arena.directory / "other", STORE=stage.database)
         other.launcher, other.tampering = arena.launcher, arena.tampering()

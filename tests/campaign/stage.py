@@ -96,14 +96,14 @@ class Stage:
     @asynccontextmanager
     async def playing(self) -> AsyncIterator[None]:
         """Everybody is connected, sends and watches; leaving disconnects them."""
-        async with asyncio.TaskGroup() as everybody:  # whoever fails ends it for all, at once
+        async with asyncio.TaskGroup() as everybody:  # the first failure ends it for all, at once
             tasks = [everybody.create_task(each.run(), name=each.name) for each in self.everybody]
             yield
             for task in tasks:
                 task.cancel()
 
     async def all_connected(self, times: int, *, within: float = 120) -> None:
-        """Wait until everybody has been let in so many times."""
+        """Wait until every participant has connected so many times."""
         try:
             await until(lambda: all(each.connections >= times for each in self.everybody), "all are in", within=within)
         except AssertionError as late:
@@ -119,8 +119,8 @@ class Stage:
             raise
 
     async def all_settled(self, *, within: float = 120) -> None:
-        """Everybody has an ack or a nack for everything, history has said its last word on all of it, and everybody
-        has seen what the last agent process said."""
+        """Everybody has an ack or a nack for everything, history has the final state of all of it, and everybody has
+        seen the last output of the last agent process."""
         await until(lambda: all(each.finished for each in self.everybody), "everything sent is settled", within=within)
         deadline = time.monotonic() + within
         for session_id in self.participants:
@@ -129,12 +129,12 @@ class Stage:
                     raise AssertionError(f"{session_id}: never settled: {open_ones}\n{self.gateway.log[-6000:]}")
                 await asyncio.sleep(0.05)
         for session_id, watching in self.participants.items():
-            if session_id in self._bridges_killed:  # what it had not passed on died with it, if it was the last
+            if session_id in self._bridges_killed:  # output that it had not passed on died with it, if it was the last
                 await self.ask(session_id, "wake")
             await self._all_have_seen(session_id, watching)
 
     async def _all_have_seen(self, session_id: str, watching: Sequence[Participant]) -> None:
-        """An agent that was started again may still say something, so what it said is read anew each time."""
+        """A restarted agent may still write, so its output is read anew each time."""
 
         def missing() -> list[str]:
             said = self.evidence(session_id).said
@@ -167,7 +167,7 @@ class Stage:
         return verdict
 
     async def check(self, name: str) -> "Checked":
-        """What the checker, a process of its own, says."""
+        """The output of the checker, a separate process."""
         assert self.journal.path is not None
         case = self.journal.path.with_suffix(".case")
         case.write_text(
@@ -204,8 +204,8 @@ class Stage:
             await asyncio.sleep(0.01)
 
     def kill_bridge_now(self, session_id: str) -> bool:
-        """kill -9 of the process that everything else in the sandbox dies with, whatever it is doing; False if there
-        is none."""
+        """kill -9 of the process that everything else in the sandbox dies with, at any moment; False if there is
+        none."""
         victim = self.place.first_inside(SandboxHome(self.gateway.data_dir, session_id))
         if victim is None or not victim.alive:
             return False
@@ -223,7 +223,7 @@ class Stage:
         return bool(agents)
 
     async def ask(self, session_id: str, step: str) -> None:
-        """One of the lifecycle's steps, as the owner asks for it: whoever is told to try again in a moment does."""
+        """One lifecycle request of the owner; an answer that says to retry is retried."""
         deadline = time.monotonic() + 60
         async with self.gateway.http() as client:
             while True:
@@ -243,7 +243,7 @@ class Stage:
 
             async def look() -> bool:
                 answer = await client.get(f"/api/sandboxes/{session_id}/status")
-                assert answer.status_code == 200, answer.text  # who asks too often is told to wait
+                assert answer.status_code == 200, answer.text  # too many requests get a 429
                 assert answer.json()["sandboxStatus"] == "connected", answer.text
                 return True
 
@@ -252,7 +252,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The checker's line, and what it found."""
+    """The checker's line of counts, and its findings."""
 
     line: str
     problems: list[str]

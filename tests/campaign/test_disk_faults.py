@@ -1,4 +1,5 @@
-"""The disk is full, or fails: senders are told, nothing acknowledged is lost, and what can heal does so by itself."""
+"""The disk is full, or fails: senders are told, nothing acknowledged is lost, and the gateway recovers by itself
+where that is possible."""
 
 import os
 import subprocess
@@ -19,8 +20,8 @@ from tests.support.waiting import until
 
 FULL = "storage_full"
 FILE_BYTES = 1 << 20
-# What was taken before the disk was full is neither acknowledged nor refused until there is room: who waits for all of
-# it sends nothing that could be refused.
+# Messages taken before the disk was full are neither acknowledged nor refused until there is room: a sender that
+# waits for all of them sends nothing that could be refused.
 UNDER_WAY = 400
 
 
@@ -64,7 +65,7 @@ async def _fill_and_free(stage: Stage, disk: SmallDisk, times: int) -> None:
         stage.journal.note("fault", kind="disk full")
 
         def are_told(before: int = before) -> bool:
-            disk.fill()  # what the gateway gave back of its log meanwhile: it has room for hundreds of messages
+            disk.fill()  # the room that the gateway freed in its log meanwhile: it has space for hundreds of messages
             return _told(stage, FULL) >= before + 3
 
         await until(are_told, "nacks", within=60)
@@ -92,7 +93,7 @@ async def test_a_full_disk_is_told_and_heals_by_itself(tmp_path: Path, disk: Sma
         (await stage.check("disk full")).acquit("disk full", "nack storage_full")
 
 
-# Only what waited in the queue was looked at: a session that could not be loaded for lack of room showed nowhere.
+# Only the queue's messages were looked at: a session that could not be loaded for lack of room showed nowhere.
 async def test_a_gateway_that_cannot_load_sessions_for_lack_of_room_is_not_ready_until_it_can(
     tmp_path: Path, disk: SmallDisk
 ) -> None:

@@ -12,14 +12,14 @@ from tests.campaign.size import report, seeded
 from tests.support.launcher import Launcher
 from tests.support.postgres import PostgresServer
 
-TRIES = 8  # some mistakes need luck to be seen
+TRIES = 8  # some mistakes show only with luck
 AT_ONCE = 3  # most of a play is waiting
 PATIENCE = 60.0  # seconds for the last word on everything
-HASTE = {"silent": 20.0}  # a mutant may never say it: shorter, but where silence is what accuses it
+HASTE = {"silent": 20.0}  # a mutant may never answer: shorter, except where silence is the evidence
 
 Scenario = Callable[[Arena], Awaitable[None]]
 
-# Each mistake, what it is caught by, and as what: found for another reason, it would not be found.
+# Each mistake, the scenario that catches it, and the kind of the finding: a finding of another kind does not count.
 CAUGHT_BY: dict[Callable[[], None], tuple[Scenario, str]] = {
     mutants.ack_before_commit: (scenarios.kills, "lost"),
     mutants.no_unique_cid: (scenarios.kills, "duplicate"),

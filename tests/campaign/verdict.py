@@ -1,7 +1,7 @@
-"""The checker: compares what clients were promised, what history says and what the agent really got. Pure.
+"""The checker: compares the clients' promises, history and the agent's real input. Pure.
 
-The agent's own notes are the truth about what it received and said; a client's acks are the truth about what was
-promised. `judge` looks for every way in which history could contradict either.
+The agent's own notes are the truth about its input and output; a client's acks are the truth about the promises.
+`judge` looks for every way in which history could contradict either.
 """
 
 import json
@@ -12,12 +12,12 @@ from typing import Any
 
 from tests.campaign.participant import Participant
 
-REJECTED = "rejected"  # the type of what stands where the store refused a record
+REJECTED = "rejected"  # the type of the marker in place of a record that the store refused
 
 
 @dataclass
 class Evidence:
-    """What one session's agent left in its workspace."""
+    """The notes that one session's agent left in its workspace."""
 
     heard: list[dict[str, Any]]
     said: dict[str, list[dict[str, Any]]]  # run -> its output
@@ -90,7 +90,7 @@ def judge(
     participants: Sequence[Participant],
     verdict: Verdict,
 ) -> None:
-    """Add what is wrong with one session to `verdict`."""
+    """Add the problems of one session to `verdict`."""
     _judge_history(session_id, history, participants, verdict)
     _judge_agent(session_id, history, evidence, verdict)
     for participant in participants:
@@ -137,7 +137,7 @@ def _judge_agent(session_id: str, history: Sequence[dict[str, Any]], evidence: E
     done = answered(history)
     if len(set(done)) != len(done):
         verdict.duplicated.append(f"{session_id}: an answer is stored twice: {done}")
-    # What was accepted may have been given to the agent before the store refused it: a marker has its place.
+    # The agent may have got an accepted message before the store refused it: a marker has its place.
     numbers = {
         record["metadata"]["cid"] if record["type"] == REJECTED else record["cid"]: record["seq"]
         for record in history
@@ -166,7 +166,7 @@ def _judge_agent(session_id: str, history: Sequence[dict[str, Any]], evidence: E
 
 
 def _judge_view(participant: Participant, evidence: Evidence, verdict: Verdict) -> None:
-    """Every frame that was seen is what the agent wrote at that place; one epoch is one run."""
+    """Every seen frame is the agent's output at that place; one epoch is one run."""
     for epoch, frames in participant.output.items():
         runs = {frame["run"] for frame in frames.values()}
         if len(runs) != 1:

@@ -11,7 +11,7 @@ from tests.support.engine import DockerEngine
 
 @pytest.fixture
 async def containers(docker_engine: DockerEngine, kits: Kits) -> AsyncIterator[Containers]:
-    """Left as it was found: containers outlive their gateway."""
+    """The engine, left as it was found: containers outlive their gateway."""
     kit = await kits.current()
     yield Containers.of(docker_engine, kit.parent)
     left = docker_engine.client("ps", "--all", "--quiet").split()

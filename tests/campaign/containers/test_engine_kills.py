@@ -36,7 +36,7 @@ async def _keep_a_file(stage: Stage, name: str) -> None:
 
 
 async def _restored(stage: Stage, names: list[str]) -> None:
-    """Put to sleep, robbed of their disks, and woken: everything comes back from the store."""
+    """Put the sessions to sleep, delete their disks, wake them: everything comes back from the store."""
     for session_id in stage.participants:
         await stage.ask(session_id, "sleep")
         workspace = SandboxHome(stage.gateway.data_dir, session_id).workspace

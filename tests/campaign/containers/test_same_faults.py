@@ -1,4 +1,5 @@
-"""What holds for processes of this machine when gateways, bridges and connections are killed holds for containers."""
+"""The promises that hold for local processes when gateways, bridges and connections are killed hold for containers,
+too."""
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
-"""Somebody chats and types in a real browser while connections are cut, links are lost and the gateway is killed. They
-do nothing about it. At the end the page shows the conversation that is stored, the terminal what its program got."""
+"""Somebody chats and types in a real browser while connections are cut, links are lost and the gateway is killed.
+They do nothing about it. At the end the page shows the stored conversation, and the terminal the input of its
+program."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -56,14 +57,14 @@ async def test_a_page_that_is_cut_off_again_and_again_shows_what_was_said_and_ty
 
 
 async def _cat_runs(tab: Console, typed: Path) -> None:
-    """What is typed from here on is for `cat`."""
+    """Further input is for `cat`."""
     await until(typed.exists, "the shell makes the file")
     await tab.type("begin\n")
     await tab.shows_screen("begin")
 
 
 async def _chat_and_type(tab: Console, arena: TerminalArena, leaving: asyncio.Event) -> tuple[list[str], int]:
-    """What was said, and how many lines were typed."""
+    """Returns the sent messages, and the number of typed lines."""
     said: list[str] = []
     while not leaving.is_set():
         said.append(f"word{len(said)}")
@@ -74,7 +75,7 @@ async def _chat_and_type(tab: Console, arena: TerminalArena, leaving: asyncio.Ev
 
 
 async def _conversation_problems(tab: Console, arena: TerminalArena, said: list[str]) -> list[str]:
-    """What the page shows must be what is stored, and that must be what was said. A message that waited for an answer
+    """The page must show the stored records, and those must be the sent messages. A message that waited for an answer
     stands behind it, so rows have the order of their numbers within each kind."""
 
     async def settled() -> bool:
@@ -105,7 +106,7 @@ async def _conversation_problems(tab: Console, arena: TerminalArena, said: list[
 
 
 async def _terminal_problems(tab: Console, typed: Path, lines: int) -> list[str]:
-    """What the program got was echoed, and what was echoed must be on the screen: each line once, in order."""
+    """The program's input was echoed, and the echo must be on the screen: each line once, in order."""
     # The terminal echoes a line before the program has it.
     await until(lambda: whole_lines(typed)[-1:] == ["the end"], lambda: f"the last line; typed: {whole_lines(typed)}")
     got = whole_lines(typed)

@@ -1,7 +1,7 @@
-"""A gateway, an object store, and sessions whose workspaces are edited: what a campaign kills, wipes and compares.
+"""A gateway, an object store, and sessions whose workspaces are edited: a campaign kills, wipes and compares them.
 
-Files are changed directly in a sandbox's directory, as a program inside would change them. Whatever is asked of the
-gateway may find it dead: then there is no answer, and that is no failure.
+Files are changed directly in a sandbox's directory, as a program inside would change them. A request may find the
+gateway dead: then there is no answer, and that is no failure.
 """
 
 import os
@@ -48,7 +48,7 @@ class KeepingGateway(Gateway):
 
     @property
     def halted(self) -> bool:
-        """Whether it stands still at the point where it was to."""
+        """Whether it stopped at its crash point."""
         try:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         except FileNotFoundError:
@@ -56,7 +56,7 @@ class KeepingGateway(Gateway):
 
 
 class Kept:
-    """One session: its files, and what is known of its generations."""
+    """One session: its files, and its known generations."""
 
     def __init__(self, arena: "SyncArena", session_id: str, rng: Random, user: str = USER) -> None:
         self._arena = arena
@@ -74,14 +74,14 @@ class Kept:
         return fingerprint(self.home.kept)
 
     def write(self, name: str, content: bytes = b"x") -> None:
-        """A file of the workspace, whatever was in it. It is not written through a symlink."""
+        """Write a file of the workspace, in place of any entry. Never writes through a symlink."""
         way = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         with open(self.home.workspace / name, "wb", opener=lambda path, _: os.open(path, way, 0o644)) as file:
             file.write(content)
         self._arena.place.give(self.home.workspace / name)
 
     def wipe(self, *, whole: bool = False) -> None:
-        """The disk is gone, with the `whole` of what the sandbox knew or without."""
+        """Delete the disk, with the `whole` state of the sandbox or without."""
         shutil.rmtree(self.home.root if whole else self.home.kept)
 
     @property
@@ -120,7 +120,7 @@ class Kept:
             return None
 
     async def post(self, path: str, *, status: int = 200, **body: Any) -> Described:
-        """What the route says, which must be `status`."""
+        """The route's answer, which must have this `status`."""
         answer = await self.ask("POST", path, json=body)
         assert answer is not None, f"{path}: no answer\n{self._arena.log}"
         assert answer.status_code == status, f"{path}: {answer.status_code} {answer.text}\n{self._arena.log}"
@@ -147,8 +147,7 @@ class Kept:
         return told
 
     async def running(self) -> Described:
-        """Wait until its agent is there. A bridge that has just died may be taken for one that lives: its process is
-        looked for first."""
+        """Wait until its agent is there. A bridge that has just died may look alive, so its process is checked."""
 
         async def look() -> Described:
             assert self.bridge is not None
@@ -159,11 +158,11 @@ class Kept:
         return await until(look, lambda: f"{self.id} runs\n{self._arena.log}")
 
     async def clean(self) -> Described:
-        """Wait until all that is known to have changed is kept."""
+        """Wait until all known changes are kept."""
         return await self.until(lambda told: told["sync"]["state"] == "idle" and not told["sync"]["dirty"], "clean")
 
     async def durable(self) -> None:
-        """What a session stores is stored in order: when this returns, all that was before it is."""
+        """A session's writes are stored in order: when this returns, all earlier ones are."""
         gateway = self._arena.gateway
         async with gateway.http(gateway.internal) as client:
             note = {"role": "user", "type": "note", "content": "mark"}
@@ -171,7 +170,7 @@ class Kept:
         assert answer.status_code in (200, 201), answer.text
 
     async def sync(self) -> int:
-        """Nobody edits: the tree is kept, and written down as the generation that was told."""
+        """Sync while nobody edits, and note the tree as the answered generation."""
         disk = self.disk
         generation = (await self.post("/sync"))["sync"]["generation"]
         assert isinstance(generation, int)
@@ -198,7 +197,7 @@ class Kept:
         self.ledger.came_back(generation, self.disk, stored, newest)
 
     async def check_stored(self) -> None:
-        """Are the generations that are kept what they were told to be?"""
+        """Check that the kept generations are what they were reported to be."""
         async with self._arena.vault() as vault:
             for generation in (await vault.pointer(self.user, self.id)).generations:
                 if generation.number in self.ledger.known:
@@ -206,7 +205,7 @@ class Kept:
                     self.ledger.holds(generation.number, stored)
 
     async def stored_at(self, when: float) -> Tree:
-        """What the newest generation was at that time, in seconds since 1970."""
+        """The newest generation at that time, in seconds since 1970."""
         async with self._arena.vault() as vault:
             kept = (await vault.pointer(self.user, self.id)).generations
             newest = max(generation.number for generation in kept if generation.at <= when)
@@ -231,7 +230,7 @@ class _Gardener(Gardener):
 
 
 class SyncArena:
-    """`patches` are done to every gateway that is started here."""
+    """`patches` are applied to every gateway that is started here."""
 
     def __init__(
         self,
@@ -252,7 +251,7 @@ class SyncArena:
 
     @property
     def log(self) -> str:
-        """The last of what the gateway wrote, but for the questions it was asked."""
+        """The end of the gateway's log, without the lines of requests."""
         lines = [line for line in self.gateway.log[-200_000:].splitlines() if '"http.request"' not in line]
         return "\n".join(lines)[-5000:]
 
@@ -268,14 +267,14 @@ class SyncArena:
         return session
 
     def adopt(self, session_id: str, user: str = USER) -> Kept:
-        """A session that somebody else has made."""
+        """Adopt a session that another client created."""
         session = Kept(self, session_id, Random(self.rng.random()), user)
         self.sessions.append(session)
         return session
 
     @asynccontextmanager
     async def vault(self) -> AsyncIterator[SnapshotService]:
-        """The snapshots, as somebody sees them who knows nothing yet."""
+        """The snapshots, read with empty caches."""
         async with RetryingObjects(self.cupboard.objects(), RequestLimits(), Random(0)) as store:
             yield SnapshotService(store)
 

@@ -1,8 +1,8 @@
-"""What a campaign knows of a session's generations, and what it has to say about a tree that came back.
+"""A campaign's knowledge of a session's generations, and its verdict on a restored tree.
 
-The editor writes down what the disk looks like while nobody changes it, and asks for a sync: the generation that it is
-answered with must be exactly that tree, now and after every crash. A generation that came about while somebody wrote
-is known from the store alone; a restore must make exactly that.
+The editor notes the disk's tree while nobody changes it, and requests a sync: the answered generation must be exactly
+that tree, now and after every crash. A generation made while somebody wrote is known from the store alone; a restore
+must give exactly that.
 """
 
 from collections import Counter
@@ -17,17 +17,17 @@ SHOWN = 6  # differences of one problem
 
 
 class Ledger:
-    """One session's generations. `problems` are sentences; `counts` is what was come to."""
+    """One session's generations. `problems` are sentences; `counts` are the outcomes."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.known: dict[int, Tree] = {}  # written down while it was quiet
-        self.reported = 0  # the newest that somebody was told of
+        self.reported = 0  # the newest one that was reported to somebody
         self.problems: list[str] = []
         self.counts: Counter[str] = Counter()
 
     def told(self, generation: int, tree: Tree | None = None) -> None:
-        """A sync was answered with `generation`; `tree` is what was on the disk, if nobody was at it."""
+        """A sync was answered with `generation`; `tree` is the disk's tree, if nobody was editing."""
         if generation < self.reported:
             self._accuse(f"told of generation {generation} after {self.reported}")
         self.reported = max(self.reported, generation)
@@ -66,8 +66,8 @@ class Ledger:
 
 
 def is_replaced(disk: Tree, stored: Tree) -> bool:
-    """Whether a crash that left `disk` is answered with `stored`, the newest generation: docs/snapshots.md says so of a
-    disk without files, and of one with fewer than half of them."""
+    """Whether `stored`, the newest generation, replaces `disk` after a crash. By docs/snapshots.md it does if the
+    disk has no files, or fewer than half of them."""
     left, had = files_in(disk), files_in(stored)
     return 2 * left < had or (left == 0 and disk != stored)
 

@@ -1,4 +1,4 @@
-"""Where workspaces are kept while a campaign runs: outside of the gateway, and mortal."""
+"""The object stores of a campaign: outside of the gateway, and mortal."""
 
 import asyncio
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tests.support.s3 import START_SECONDS, S3Place, S3Server
 
 
 class Cupboard(Protocol):
-    """An object store. `environ` is what a gateway that uses it is started with."""
+    """An object store. `environ` is the environment of a gateway that uses it."""
 
     @property
     def environ(self) -> dict[str, str]: ...
@@ -27,11 +27,11 @@ class Cupboard(Protocol):
 
     def kill(self) -> None: ...
     async def start(self, *, patiently: bool = True) -> None:
-        """Start it again, on what it has. `patiently`: return when it does what it is asked, not only answers."""
+        """Start it again, on its data. `patiently`: return when it serves requests, not only answers."""
         ...
 
     async def comes_to_itself(self) -> None:
-        """Wait until it does what it is asked."""
+        """Wait until it serves requests."""
         ...
 
 
@@ -61,7 +61,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A place on an S3 server; the gateway reaches it at `through`, a port, if that is given."""
+    """A place on an S3 server; the gateway reaches it at the port `through`, if that is given."""
 
     server: S3Server
     place: S3Place
@@ -84,7 +84,7 @@ class Bucket:
             await self.comes_to_itself()
 
     async def comes_to_itself(self) -> None:
-        """For seconds after a start, SeaweedFS may answer that it cannot find what it has."""
+        """For seconds after a start, SeaweedFS may answer that its objects do not exist."""
         async with self.objects() as store, asyncio.timeout(START_SECONDS):
             while True:
                 try:

@@ -22,22 +22,23 @@ from tests.campaign.mutants import put
 LATER_SECONDS = 0.2
 GRACE_SECONDS = 20.0
 
-# -- no mistakes: what a fault needs to be quick ----------------------------------------------------------------------
+# -- no mistakes: settings that make a fault quick
+# --------------------------------------------------------------------
 
 
 def rescue_soon() -> None:
-    """What a dead sandbox left is kept when nobody has asked for it for a moment."""
+    """The files of a dead sandbox are kept when nobody has requested that for a moment."""
     put(idle_policy, "RESCUE_SECONDS", 0.1)
 
 
 def short_patience() -> None:
-    """Whoever waits for the store to write something down is told after half a second that it has not."""
+    """A request that waits for the store is answered after half a second that the store does not answer."""
     make = app._session_limits
     put(app, "_session_limits", lambda settings: replace(make(settings), durable_seconds=0.5))
 
 
 def short_grace() -> None:
-    """What nobody names goes after seconds, not a day."""
+    """Unreferenced objects go after seconds, not a day."""
     make = SnapshotService._new_shelf
 
     def new_shelf(self: SnapshotService, of: keys.Keys) -> repository.Repository:
@@ -52,7 +53,7 @@ def short_grace() -> None:
 
 
 def pointer_before_packs() -> None:
-    """A pack counts as stored when it is sent; it is there a moment later, and nobody looks whether it is."""
+    """A pack counts as stored when it is sent; it is there a moment later, and nothing checks that."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def keep_later(self: repository.Repository, pack: PackBuilder) -> tuple[str, int]:
@@ -73,7 +74,7 @@ def pointer_before_packs() -> None:
 
 
 def answered_by_an_earlier_sync() -> None:
-    """Whoever asked while a sync was under way is told that it has what they wrote."""
+    """A request during a sync is answered by that sync."""
     succeed = state.SyncState._succeed
 
     def succeed_for_all(self: state.SyncState) -> list[state.Effect]:
@@ -84,7 +85,7 @@ def answered_by_an_earlier_sync() -> None:
 
 
 def sleeps_without_sync() -> None:
-    """The programs end, and that is taken for enough."""
+    """The programs end, and nothing is synced."""
 
     async def settle(self: workspace.Workspace) -> int:
         await self._sandbox.tree().quiet()
@@ -106,12 +107,12 @@ def leaves_without_sync() -> None:
 
 
 def always_clean() -> None:
-    """Whatever ended a sandbox, its disk is taken for the newest generation, and what is newer for somebody else's."""
+    """After any end of a sandbox, its disk counts as the newest generation, and newer files as another tree's."""
     put(starting_point, "decide", lambda survey, newest, clean: reconcile.decide(survey, newest, True))
 
 
 def disk_is_always_right() -> None:
-    """What is on the disk is kept, however little it is."""
+    """The disk is kept, however few files it has."""
     put(starting_point, "decide", lambda survey, newest, clean: reconcile.Decision.KEEP_AND_SYNC)
 
 
@@ -130,7 +131,7 @@ def starts_anyway() -> None:
 
 
 def forgets_what_it_cannot_restore() -> None:
-    """Snapshots that are of no use are removed."""
+    """Unusable snapshots are removed."""
     bring_back = SnapshotService.restore
 
     async def restore_or_forget(self: SnapshotService, user_id: str, session_id: str, *given: Any, **more: Any) -> Any:
@@ -144,7 +145,7 @@ def forgets_what_it_cannot_restore() -> None:
 
 
 def hashes_unchecked() -> None:
-    """What comes from the store is taken for what its name says."""
+    """Content from the store is not checked against its hash."""
 
     async def fetch_anything(
         on: repository.Repository, pack: str, frames: Sequence[PackedFrame]
@@ -184,7 +185,7 @@ def prefix_without_slash() -> None:
 
 
 def one_shelf_for_all() -> None:
-    """Users share what is the same."""
+    """Users share equal content."""
     put(keys.Keys, "of_user", classmethod(lambda cls, user_id: cls(f"{keys.ROOT}{'0' * 32}/")))
 
 

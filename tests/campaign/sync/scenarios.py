@@ -1,5 +1,5 @@
-"""What is done to a gateway with workspaces: each the smallest campaign that can catch a certain kind of mistake. What
-is wrong goes to a session's ledger, as `kind: what`."""
+"""Faults of a gateway with workspaces: each the smallest campaign that can catch a certain kind of mistake. Problems
+go to a session's ledger, as `kind: what`."""
 
 import asyncio
 import signal
@@ -60,7 +60,7 @@ async def cut_short(arena: SyncArena) -> None:
 
 
 async def asked_meanwhile(arena: SyncArena) -> None:
-    """Somebody writes and asks while a sync is under way that has read the disk already."""
+    """Somebody writes and requests a sync while another sync has already read the disk."""
     session = await _filled(arena)
     await arena.gateway.kill()
     session.write("before")
@@ -76,7 +76,7 @@ async def asked_meanwhile(arena: SyncArena) -> None:
 
 
 async def sleeps(arena: SyncArena) -> None:
-    """It is put to sleep, its disk is lost, it is woken."""
+    """Put the session to sleep, delete its disk, wake it."""
     session = await _filled(arena)
     session.write("last words")
     disk = session.disk
@@ -87,7 +87,7 @@ async def sleeps(arena: SyncArena) -> None:
 
 
 async def drains(arena: SyncArena) -> None:
-    """The gateway is told to leave."""
+    """The gateway gets SIGTERM."""
     session = await _filled(arena)
     session.write("last words")
     disk = session.disk
@@ -162,7 +162,7 @@ async def neighbours(arena: SyncArena) -> None:
 
 
 async def play(arena: SyncArena, scenario: Scenario) -> list[str]:
-    """What the ledgers say after it, and what it could not even do."""
+    """The ledgers' findings afterwards, and the steps that could not be done."""
     problems = []
     try:
         await scenario(arena)

@@ -1,5 +1,5 @@
-"""The object store fails a third of all requests, then all of them, while files are edited without a pause: nobody is
-told that something is kept which is not, nobody is thrown out, and all of it is kept soon after."""
+"""The object store fails a third of all requests, then all of them, while files are edited without a pause. Nothing
+is reported as kept that is not, nobody is thrown out, and everything is kept soon after."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from tests.support.waiting import until
 BUSY, LOST = 0.25, 0.05  # together 30 %
 AMPLIFICATION = 1.5
 REQUESTS_A_ROUND = 6  # marks, pointer, a pack or two, manifest, pointer
-# Changes are told by hints, one a second; on a busy machine they come when they come.
+# Changes are reported by hints, one a second; on a busy machine they come late.
 HINT_SECONDS = 5.0
 
 
@@ -41,17 +41,17 @@ class Stratified(Random):
             self.shuffle(self._left)
         return self._left.pop()
 
-    def getrandbits(self, k: int, /) -> int:  # what `shuffle` draws from: not our `random`
+    def getrandbits(self, k: int, /) -> int:  # the source of `shuffle`: not our `random`
         return super().getrandbits(k)
 
 
 @dataclass
 class Watched:
-    """One session under continuous edits, and all that anybody was told of it."""
+    """One session under continuous edits, and all reports about it."""
 
     session: Kept
     written: list[float] = field(default_factory=list)  # when number n was in the file, from 1
-    shown: list[tuple[float, Described]] = field(default_factory=list)  # when it was asked for
+    shown: list[tuple[float, Described]] = field(default_factory=list)  # when each was read
     answered: list[tuple[int, int]] = field(default_factory=list)  # the number that was there before, the generation
     frames: list[Described] = field(default_factory=list)
 
@@ -71,7 +71,7 @@ class Watched:
             await asyncio.sleep(0.05)
 
     async def ask(self) -> None:
-        """Somebody who wants to know it exactly, now and then."""
+        """A client that reads the status now and then."""
         while True:
             before = len(self.written)
             answer = await self.session.ask("POST", "/sync", json={})
@@ -89,7 +89,7 @@ class Watched:
         return sum(frame.get("status") == status for frame in self.frames if frame["type"] == "session_status")
 
     async def check(self, arena: SyncArena) -> None:
-        """Whatever was told to be kept is in the generation that was told."""
+        """Everything reported as kept is in the reported generation."""
         claims = list(self.answered)
         for asked, sync in self.shown:
             if not sync["dirty"]:
@@ -115,7 +115,7 @@ async def _failures(arena: SyncArena) -> int:
 
 
 async def _kept_soon(watched: list[Watched]) -> float:
-    """How long it takes until all that was edited is kept."""
+    """The time until all edits are kept."""
     began = time.monotonic()
     for each in watched:
         await each.session.until(lambda told: not told["sync"]["dirty"], "clean")
@@ -123,7 +123,7 @@ async def _kept_soon(watched: list[Watched]) -> float:
 
 
 async def _bad_days(arena: SyncArena, faults: FaultyS3, watched: list[Watched], requests: int) -> dict[str, object]:
-    """A third of so many requests fails, then all of them until everybody is told; some figures of it."""
+    """A third of so many requests fails, then all of them until everybody is told; returns some figures."""
     before, harmed, failed = faults.requests, faults.harmed, await _failures(arena)
     faults.busy, faults.loses = BUSY, LOST
     await until(lambda: faults.requests - before >= requests, f"{requests} requests", 300)

@@ -1,5 +1,5 @@
-"""A restore fails, and then everything happens that may lead to a sync: what is stored stays as it is, byte for byte,
-until somebody says that the session shall begin anew; and the old generations can still be had after that."""
+"""A restore fails, and then everything happens that may lead to a sync. The stored objects stay as they are, byte for
+byte, until somebody lets the session begin empty; and the old generations can still be restored after that."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,12 +18,12 @@ from tests.support.s3 import S3Server
 from tests.support.trees import differences
 
 Trigger = Callable[["Unrestored"], Awaitable[None]]
-BY_REQUEST: dict[str, Any] = {"SYNC_DEBOUNCE": 600, "SYNC_MAX_WAIT": 600}  # no sync comes by itself
+BY_REQUEST: dict[str, Any] = {"SYNC_DEBOUNCE": 600, "SYNC_MAX_WAIT": 600}  # no sync begins by itself
 BY_ITSELF = {"SYNC_DEBOUNCE": 0.1, "SYNC_MAX_WAIT": 1}
 
 
 async def _snapshots(cupboard: Cupboard) -> dict[str, str]:
-    """All but the notes about what is damaged."""
+    """All objects but the notes about damage."""
     return {key: digest for key, digest in (await everything_in(cupboard)).items() if not key.endswith("/marks")}
 
 
@@ -35,7 +35,7 @@ class Unrestored:
         self.session = session
 
     async def is_unrestored(self) -> Described:
-        """Nor is it being tried again: what is still under way could succeed when the store is mended."""
+        """Nor is it being retried: a request under way could succeed when the store works again."""
         told = await self.session.until(
             lambda told: (told["status"], told["sandboxStatus"]) == ("unrestored", "disconnected"), "unrestored"
         )
@@ -64,7 +64,8 @@ async def _last_viewer_leaves(case: Unrestored) -> None:
 
 
 async def _message(case: Unrestored) -> None:
-    """It waits, the restore is tried again, and its sender is told why that failed, and that it waited too long."""
+    """The message waits, the restore is retried, and the sender learns why that failed, and that the message waited
+    too long."""
     async with case.arena.gateway.chat(case.session.id) as socket:
         await hear(socket, "welcome")
         await say(socket, "message", cid="m1", content="hello")
@@ -152,9 +153,9 @@ async def _harmed(cupboard: Cupboard, *, missing: bool) -> AsyncIterator[None]:
 
 
 async def _prepare(arena: SyncArena, **settings: object) -> Kept:
-    """A session with a few generations, each with something in it, and then nothing on its disk. Until then no sync
-    may come by itself: one that found no more than an empty file would be restored without any pack. From then on they
-    do, and the gateway has `settings`."""
+    """A session with a few generations, each with some files, and then an empty disk. Until then no sync may begin by
+    itself: a generation with only an empty file would be restored without any pack. From then on syncs do, and the
+    gateway has `settings`."""
     session = await arena.create("s0")
     for number in range(3):
         session.gardener.edit(12)
@@ -170,7 +171,7 @@ async def _prepare(arena: SyncArena, **settings: object) -> Kept:
 
 
 async def _play(arena: SyncArena, session: Kept, count: int) -> None:
-    """While the restore fails: nothing of what may happen changes what is stored."""
+    """While the restore fails, no event changes the stored objects."""
     case = Unrestored(arena, session)
     await case.fails_again("/wake")
     before = await _snapshots(arena.cupboard)
@@ -183,7 +184,7 @@ async def _play(arena: SyncArena, session: Kept, count: int) -> None:
 
 
 async def _begin_anew(arena: SyncArena, session: Kept) -> None:
-    """The session begins empty, and what was kept before stays."""
+    """The session begins empty, and earlier generations stay."""
     before = await _snapshots(arena.cupboard)
     told = await session.post("/resume", empty=True)
     assert told["status"] == "running"
@@ -244,9 +245,9 @@ async def test_nothing_is_pushed_after_a_restore_from_a_store_that_was_away(
             faults.stall()
         else:
             faults.busy = 1.0
-        await _play(arena, session, sized(3, len(TRIGGERS)))  # each takes as long as the store is waited for
+        await _play(arena, session, sized(3, len(TRIGGERS)))  # each takes as long as the gateway waits for the store
         faults.heal()
-        await arena.restart(RESTORE_TIMEOUT=60)  # what is to succeed need not do so within a second
+        await arena.restart(RESTORE_TIMEOUT=60)  # a step that should succeed may take longer than a second
         await _begin_anew(arena, session)
         await _old_ones_can_be_had(arena, session, old[sized(-1, 0) :])
         arena.acquit(f"begun anew after a store was {'silent' if silent else 'away'}")

@@ -13,10 +13,10 @@ from tests.campaign.sync.cupboards import Directory
 from tests.campaign.sync.scenarios import Scenario
 from tests.support.launcher import Launcher
 
-TRIES = 5  # some mistakes need luck to be seen
+TRIES = 5  # some mistakes show only with luck
 AT_ONCE = 3  # most of a play is waiting
 
-# Each mistake, what it is caught by, and as what: found for another reason, it would not be found.
+# Each mistake, the scenario that catches it, and the kind of the finding: a finding of another kind does not count.
 CAUGHT_BY: dict[Callable[[], None], tuple[Scenario, str]] = {
     mutants.pointer_before_packs: (scenarios.cut_short, "mix"),
     mutants.answered_by_an_earlier_sync: (scenarios.asked_meanwhile, "early"),

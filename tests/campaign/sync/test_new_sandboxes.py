@@ -1,5 +1,5 @@
-"""A sandbox that mounts its roots is followed by a new one after a restore. Gateway and bridges are killed at any
-moment of that: what programs see then is the tree that was kept, at its usual path, and what they write is kept."""
+"""A sandbox that mounts its roots is replaced by a new one after a restore. Gateway and bridges are killed at any
+moment of that: programs then see the kept tree, at its usual path, and their files are kept."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.support.chat import hear, say
 from tests.support.launcher import Launcher
 from tests.support.waiting import until
 
-# Writes the file that it is told to, and answers with where it is and what it finds there.
+# Writes the named file, and answers with its directory and the files there.
 LOOKING_AGENT = """
 import json, os, sys
 for raw in sys.stdin:
@@ -34,7 +34,7 @@ FAULTS = ("none", "gateway", "bridge", "both")
 
 
 async def _look(arena: SyncArena, session: Kept, name: str) -> tuple[list[str], dict[str, str]]:
-    """Have the agent write a file; where it is, and the files that it finds."""
+    """Have the agent write a file; returns its directory, and the files that it finds."""
     cid = uuid4().hex
     async with arena.gateway.chat(session.id, user=session.user) as socket:
         await say(socket, "message", cid=cid, content=name)

@@ -1,5 +1,5 @@
-"""Files are edited, synced, lost and restored while the gateway, the bridges and the object store are killed at random:
-what comes back is always a tree that was committed, and never an older one than somebody was told of."""
+"""Files are edited, synced, lost and restored while the gateway, the bridges and the object store are killed at
+random. A restored tree is always one that was committed, and never older than one that was reported."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ class Rounds:
         self.figures["rounds"] += len(arena.sessions)
 
     async def _collect(self) -> None:
-        """What nobody names goes, in two looks; what somebody names stays, as every restore after this shows."""
+        """Unreferenced objects go in two passes; referenced ones stay, as every later restore shows."""
         gateway = self._arena.gateway
         try:
             async with gateway.http(gateway.admin) as client:
@@ -69,7 +69,7 @@ class Rounds:
         self.figures["objects removed"] += result["removed"]
 
     async def _work(self, session: Kept) -> None:
-        """Edit for a while, and ask for a sync or not; whatever dies meanwhile."""
+        """Edit for a while, and request a sync or not, while processes die."""
         rng = session.rng
         for _ in range(rng.randint(1, 3)):
             session.gardener.edit(rng.randint(1, 6))
@@ -142,7 +142,7 @@ class Rounds:
                 together.create_task(self._after_crash(session, disk, died))
 
     async def _after_crash(self, session: Kept, disk: Tree, died: float) -> None:
-        """What was on the disk is newer than the store and stays, unless most of its files were deleted."""
+        """The disk is newer than the store and stays, unless most of its files were deleted."""
         await session.post("/wake")
         await session.running()
         if is_replaced(disk, await session.stored_at(died)):
@@ -165,7 +165,7 @@ async def sync_rounds(
     sessions: int = 4,
     place: Place = TRUSTED,
 ) -> None:
-    """So many rounds; if there are many, they must come to all that is to be `reached`."""
+    """So many rounds; if there are many, they must see every outcome of `reached`."""
     seed, rng = seeded()
     async with (
         Launcher() as launcher,
@@ -183,7 +183,7 @@ async def sync_rounds(
         for number in range(sessions):
             session = await arena.create(f"s{number}")
             session.gardener.edit(20)
-            await session.sync()  # so that there is something to come back to, whatever is wiped first
+            await session.sync()  # so that there is a generation, whatever is wiped first
         played = Rounds(arena)
         while played.figures["rounds"] < rounds:
             await played.step()
@@ -214,7 +214,7 @@ async def test_what_a_crash_left_of_a_disk_is_beside_what_came_back(tmp_path: Pa
             rng,
             launcher=launcher,
             LOCAL_LEVEL="trusted",
-            SYNC_DEBOUNCE=600,  # what is deleted is not synced before the crash
+            SYNC_DEBOUNCE=600,  # deletions are not synced before the crash
             SYNC_MAX_WAIT=600,
         ) as arena,
     ):

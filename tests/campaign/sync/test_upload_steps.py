@@ -1,5 +1,5 @@
-"""Something dies at each step of an upload and of a restore: what is stored is the old tree or the new one, never a
-mix, and the sync or the restore that was cut short is done again."""
+"""A process dies at each step of an upload and of a restore. The stored tree is the old one or the new one, never a
+mix, and the interrupted sync or restore is done again."""
 
 import asyncio
 import re
@@ -86,7 +86,7 @@ class Steps:
     def _change(self, point: str) -> None:
         session = self._session
         session.gardener.edit(8)
-        name = f"new-{self._rng.randbytes(8).hex()}"  # whatever else was done, there is a pack to be sent
+        name = f"new-{self._rng.randbytes(8).hex()}"  # whatever else was done, there is a pack to send
         large = "pack" in point and self._rng.random() < 0.2
         session.write(name, self._rng.randbytes(LARGE_BYTES if large else 2000))
 

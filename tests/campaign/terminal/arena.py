@@ -29,7 +29,7 @@ SHOWN = 200  # characters of a difference
 
 
 class Fifo:
-    """How a program is told what to do, past its terminal."""
+    """Commands for a program, past its terminal."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -44,7 +44,7 @@ class Fifo:
 
 
 class TerminalArena:
-    """`fault` breaks something; `counts` says how often what was broken."""
+    """`fault` breaks something; `counts` has how often each fault happened."""
 
     def __init__(
         self, gateway: Gateway, proxy: CuttingProxy, links: LinkProxy, place: Place, seed: int, rng: Random
@@ -59,7 +59,7 @@ class TerminalArena:
         self._links = links
         self._fifos: list[Fifo] = []
 
-    # Terminals and who looks at them
+    # Terminals and their viewers
 
     def fifo(self, name: str) -> Fifo:
         self._fifos.append(Fifo(self._workspace / name))
@@ -67,7 +67,7 @@ class TerminalArena:
         return self._fifos[-1]
 
     def inside(self, path: Path) -> str:
-        """What programs in the sandbox call a file of the workspace."""
+        """The name of a workspace file for programs in the sandbox."""
         return self._place.inside(path, self._workspace)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class TerminalArena:
 
     @asynccontextmanager
     async def xterm(self, name: str, *, role: str = "drive", direct: bool = False) -> AsyncIterator["Xterm"]:
-        """A real terminal that looks at one; it comes back by itself."""
+        """A real terminal as a viewer; it comes back by itself."""
         address = self.address(name, direct=direct, role=role, cols=COLS, rows=ROWS)
         async with terminal_client("native", cols=COLS, rows=ROWS, address=address) as client:
             yield Xterm(client)
@@ -141,11 +141,11 @@ class TerminalArena:
         await self.gateway.start()
         return True
 
-    # Telling
+    # Reporting
 
     @property
     def log(self) -> str:
-        """The last of what gateway and bridge wrote, but for the questions they were asked."""
+        """The end of the gateway's and the bridge's logs, without the lines of requests."""
         home = SandboxHome(self.gateway.data_dir, SESSION)
         lines = [line for line in self.gateway.log[-200_000:].splitlines() if '"http.request"' not in line]
         return "\n".join(lines)[-5000:] + "\n" + home.logs(4000).decode(errors="replace")
@@ -180,7 +180,7 @@ class Xterm:
         await self._client.do("away")
 
     async def back(self) -> None:
-        """Come back where it was."""
+        """Reconnect at the last position."""
         await self._client.do("back")
 
     async def look(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class Xterm:
 
 
 def went_through(xterms: Sequence[Xterm]) -> dict[str, int]:
-    """What they went through together, as of their newest looks."""
+    """The events of all of them, as of their last reports."""
     counts: Counter[str] = sum((Counter(xterm.seen["counts"]) for xterm in xterms), Counter())
     return {what: counts[what] for what in ("connections", "resets", "unsaid")}
 

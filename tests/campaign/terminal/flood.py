@@ -1,7 +1,7 @@
-"""A program that floods its terminal with bytes whose every position is known, as far as it is allowed to.
+"""A program that floods its terminal with bytes whose every position is known, as far as it may.
 
-The stream is made of records of 64 bytes, numbered, in some of which are colours, wide characters, titles, modes: what
-a screen has to carry over whatever it missed. `python flood.py FIFO` reads from the fifo how many records more it may
+The stream consists of numbered records of 64 bytes. Some have colours, wide characters, titles, modes: state that a
+screen must carry over whatever it missed. `python flood.py FIFO` reads from the fifo how many more records it may
 write, four bytes a time. Nothing but the standard library: it runs in a sandbox.
 """
 
@@ -13,7 +13,7 @@ RECORD_BYTES = 64
 NUMBER = b"%010d"
 LETTERS = b"the quick brown fox jumps over the lazy dog and then goes on a bit"
 
-# What is around the number in record n is at n % len(AROUND).
+# The text around the number in record n is at n % len(AROUND).
 AROUND_TEXT = [
     ("", " "),
     ("", " \x1b[32mgreen\x1b[m "),

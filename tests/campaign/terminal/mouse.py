@@ -1,4 +1,4 @@
-"""A full-screen program that wants to know of the mouse, and shows what it reads. Nothing but the standard library."""
+"""A full-screen program that asks for mouse events, and shows its input. Nothing but the standard library."""
 
 import os
 import termios

@@ -1,8 +1,8 @@
-"""A program that asks its terminal questions when it is told to, and writes down whatever it reads.
+"""A program that sends its terminal queries on command, and writes down all its input.
 
-`python recorder.py FIFO LOG`: each number in the fifo (four bytes) is a question to ask, of which every part gets an
-answer that names it: where the cursor is, a mode nobody knows, and what kind of terminal this is. Nothing but the
-standard library: it runs in a sandbox.
+`python recorder.py FIFO LOG`: each number in the fifo (four bytes) is a question. Every part of it gets an answer
+that names it: the cursor's position, an unknown mode, and the terminal's type. Nothing but the standard library: it
+runs in a sandbox.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What real terminals make of bytes, and whether two of them show the same."""
+"""The screens of real terminals for given bytes, and whether two of them are equal."""
 
 import asyncio
 import base64
@@ -16,7 +16,7 @@ Dump = dict[str, Any]
 
 
 async def drawn(writings: Sequence[bytes]) -> list[Dump]:
-    """What a fresh terminal of its own shows after each of `writings`."""
+    """The screen of a fresh terminal after each of `writings`."""
     node = await asyncio.create_subprocess_exec(
         NODE, "screens.mjs", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=CLIENTS,
         limit=LONGEST_LINE,
@@ -40,8 +40,8 @@ async def drawn(writings: Sequence[bytes]) -> list[Dump]:
 
 
 def unlike(one: Dump, other: Dump) -> list[str]:
-    """How two screens differ. Of what has scrolled away they need to share what both have: a flood is not drawn as a
-    whole."""
+    """The differences between two screens. Of the scrollback they must agree on the part that both have: a flood is
+    not drawn as a whole."""
     first, second = one["normal"], other["normal"]
     shared = min(first["base"], second["base"])
     pages = [{**page, "lines": page["lines"][page["base"] - shared :], "base": shared} for page in (first, second)]

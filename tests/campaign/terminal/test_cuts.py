@@ -1,8 +1,8 @@
-"""Connections of browsers, links between gateway and bridge, and the gateway itself are cut at random while a terminal
-floods, and while somebody edits.
+"""Connections of browsers, links between gateway and bridge, and the gateway itself are cut at random while a
+terminal floods, and while somebody edits.
 
-What every viewer put together is what the program wrote, or it was told of the gap and got a picture of the screen
-that a terminal which saw everything would show.
+Every viewer ends up with exactly the program's output, or it was told of the gap and got a picture of the screen that
+a terminal which saw everything would show.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ WAITING_BURSTS = 2
 
 
 def _last_of_it(end: int) -> bytes:
-    """What a terminal has read last when it has read everything up to `end`, from the start of a record on."""
+    """The last bytes of a terminal that has read everything up to `end`, from the start of a record on."""
     return stream(max(end // RECORD_BYTES - SEEN_RECORDS, 0) * RECORD_BYTES, end)
 
 
 async def check_glimpses(watcher: Watcher) -> list[str]:
-    """Every picture, with what came behind it, is the screen of a terminal that saw everything."""
+    """Every picture, with the output behind it, is the screen of a terminal that saw everything."""
     problems: list[str] = []
     for glimpse in watcher.glimpses[-MOST_GLIMPSES:]:
         end = glimpse.offset + len(glimpse.followed)
@@ -62,7 +62,7 @@ async def flood_with_cuts(tmp_path: Path, place: Place, *, cuts: int, size: int,
         ]
 
         async def all_are(there: Callable[[], bool], what: str) -> None:
-            """Or one of them has something to say: then waiting is in vain."""
+            """Or one of them has a problem: then waiting is in vain."""
             await until(lambda: there() or any(watcher.problems for watcher in watchers), what, within=PATIENCE)
 
         async with asyncio.TaskGroup() as looking:

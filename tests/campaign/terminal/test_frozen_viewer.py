@@ -1,5 +1,5 @@
-"""One viewer of a flood is frozen, nine read on: they miss nothing and wait for nobody, memory stays where it was, and
-the frozen one is shown out and comes back."""
+"""One viewer of a flood is frozen, nine read on. They miss nothing and wait for nobody, memory stays where it was,
+and the frozen one is closed and comes back."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ TOO_SLOW = 4408
 
 @dataclass
 class Memory:
-    """The most that a process had, against what it had at first, in MiB."""
+    """A process's largest memory against its memory at first, in MiB."""
 
     pid: int
     first: float = 0.0
@@ -68,7 +68,7 @@ async def _too_slow(arena: TerminalArena) -> int:
 
 
 class Audience:
-    """Those who look at one terminal: nine who read, and maybe one that is frozen until it is shown out."""
+    """The viewers of one terminal: nine that read, and maybe one that is frozen until it is closed."""
 
     def __init__(self, arena: TerminalArena, name: str, *, with_frozen: bool) -> None:
         def address(**position: object) -> str:
@@ -80,7 +80,7 @@ class Audience:
         self.frozen = [Watcher("the frozen one", address, narrow=True)] if with_frozen else []
 
     async def watch(self, total: int, memories: list[Memory]) -> float:
-        """From the first byte to the last; MB in a second for each who reads."""
+        """From the first byte to the last; MB a second for each reader."""
         everybody = self.readers + self.frozen
         fifo = self._arena.fifo(self._name)
         await self._arena.run(self._name, "flood.py", str(fifo.path))

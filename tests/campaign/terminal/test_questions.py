@@ -1,5 +1,5 @@
-"""A program asks its terminal questions while everything between it and its viewers is cut at random, and viewers come
-back to old questions: each is answered once at the most, and nothing is read that is neither an answer nor typed."""
+"""A program sends its terminal queries while everything between it and its viewers is cut at random, and viewers come
+back to old queries. Each gets at most one answer, and the program reads nothing but answers and typed input."""
 
 import asyncio
 import time
@@ -19,8 +19,8 @@ SHOWN = ("epoch", "offset", "counts", "heard")  # of a viewer, when something is
 
 
 class Inquiry:
-    """Two who may type and one who may not look at a program that asks. `typed` and `asked` are what happened so far,
-    `surely` which questions had to be answered."""
+    """Two viewers that may type and one that may not watch a program that sends queries. `typed` and `asked` are the
+    events so far, `surely` the queries that must have an answer."""
 
     def __init__(self, arena: TerminalArena, fifo: Fifo, log: Path, xterms: list[Xterm]) -> None:
         self._arena = arena
@@ -48,7 +48,7 @@ class Inquiry:
         self._fifo.tell(self.asked[-1])
 
     def heard(self) -> bool:
-        """Whether the newest question was answered."""
+        """Whether the newest query was answered."""
         return self.reading.modes[FIRST_MODE + self.asked[-1]] > 0
 
     async def ask_until_heard(self) -> None:

@@ -1,5 +1,5 @@
-"""A page with a real terminal is loaded anew in a real browser while programs run in it: it shows what it showed, what
-is typed arrives, and nothing arrives that was not typed."""
+"""A page with a real terminal is reloaded in a real browser while programs run in it. It shows the same screen, input
+arrives, and nothing arrives that was not typed."""
 
 import asyncio
 import sys
@@ -32,7 +32,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 class Tab:
-    """One page. `refreshes` counts how often it was loaded anew, `problems` what was not as before then."""
+    """One page. `refreshes` counts its reloads, `problems` are differences from before."""
 
     def __init__(self, arena: TerminalArena, name: str, page: Page) -> None:
         self._arena = arena
@@ -57,7 +57,7 @@ class Tab:
         await until(look, repr(text), PATIENCE)
 
     async def has_prompt(self, *prompts: str) -> None:
-        """The shell is there again: a program that ends may throw away what is typed before."""
+        """The shell is there again: a program that ends may drop earlier input."""
 
         async def look() -> bool:
             shown = "\n".join(["", *(await self.look())["lines"]])
@@ -79,7 +79,7 @@ class Tab:
                 await asyncio.sleep(0.1)
 
     async def refresh(self, what: str, shows: str, *, flooded: bool = False) -> None:
-        """Load it anew; it must show what it shows. After a flood, what has scrolled away may be less."""
+        """Reload it; it must show the same screen. After a flood the scrollback may be shorter."""
         before = await self.settled()
         await self.page.reload()
         await self.page.wait_for_function("() => window.look !== undefined", timeout=PATIENCE * 1000)
@@ -113,7 +113,7 @@ async def test_what_programs_show_survives_a_refresh(tmp_path: Path, browser: Br
     async with terminal_arena(tmp_path, seed, rng) as arena:
         await arena.run("main", *SHELL)
         async with _tab(arena, browser, client, "main") as tab:
-            await tab.has_prompt("$", "#")  # what is typed before the socket is open goes nowhere
+            await tab.has_prompt("$", "#")  # input before the socket is open is lost
             await tab.type(f"PS1='{PROMPT}'; cd /; clear; echo $((6*7))first\n")
             await tab.shows("42first")
             await tab.refresh("shell", "42first")

@@ -1,4 +1,4 @@
-"""What a program that asks its terminal questions may have read. Pure."""
+"""The possible input of a program that sends its terminal queries. Pure."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ _PIECE = re.compile(
 
 
 class Reading:
-    """What was read, taken apart: typing in its order, and how often each question was answered."""
+    """Its input, taken apart: typing in its order, and the number of answers to each query."""
 
     def __init__(self, log: bytes) -> None:
         found = [(match.lastgroup, match[0]) for match in _PIECE.finditer(log)]
@@ -44,7 +44,7 @@ class Reading:
         """`typed` are the tokens that were, in order: `a1;` by one, `b2;` by another. `asked` are the questions, those
         in `surely` while nothing was broken."""
         found: list[str] = []
-        for person in "ab":  # what two people type at once has no order
+        for person in "ab":  # the input of two people at once has no order
             theirs = [token for token in typed if token.startswith(person)]
             read = [token for token in self.typed if token.startswith(person)]
             if read != [token for token in theirs if token in read]:

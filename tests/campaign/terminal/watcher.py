@@ -1,4 +1,4 @@
-"""A viewer of the flood: checks every byte as it comes, and when it was cut off comes back where it was."""
+"""A viewer of the flood: checks every byte as it comes, and resumes after a cut."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from tests.campaign.terminal.flood import stream
 
 AGAIN_SECONDS = 0.03
-FOLLOWED_BYTES = 16 * 1024  # behind a picture: what follows must fit to it
+FOLLOWED_BYTES = 16 * 1024  # behind a picture: this output must fit it
 MAX_PROBLEMS = 5
 NARROW_BYTES = 64 * 1024
 
@@ -24,7 +24,7 @@ Address = Callable[..., str]
 
 @dataclass
 class Glimpse:
-    """A picture of the screen at `offset`, and what came behind it."""
+    """A picture of the screen at `offset`, and the output behind it."""
 
     offset: int
     picture: bytes
@@ -32,8 +32,8 @@ class Glimpse:
 
 
 class Watcher:
-    """`pace` is how long it takes for each frame. `address` is asked each time it comes, with its position. One that is
-    `narrow` has no room for what it does not read."""
+    """`pace` is the time for each frame. `address` is called at each connection, with its position. A `narrow` one
+    has no room for unread data."""
 
     def __init__(self, name: str, address: Address, pace: float = 0.0, *, narrow: bool = False) -> None:
         self.name = name
@@ -85,7 +85,7 @@ class Watcher:
                         await asyncio.sleep(self.pace)
             except ConnectionClosed:
                 self.codes[connection.close_code] += 1
-        if self._awaited is not None:  # what it shows is void
+        if self._awaited is not None:  # its screen is void
             self._awaited = self.epoch = None
 
     def _hear(self, message: dict[str, Any], **asked: object) -> None:
