@@ -36,8 +36,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 async def open_page(browser: Browser, origin: str, path: str) -> Page:
-    """Open a file of tests/clients at `origin`, as if that server had it, so that its sockets have an allowed origin.
-    """
+    """Open a file of tests/clients at `origin`, as if that server had it: then its sockets have an allowed origin."""
     page = await (await browser.new_context()).new_page()
 
     async def serve(route: Route) -> None:
