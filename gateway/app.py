@@ -373,6 +373,7 @@ class House:
             user_limits=UserLimits(sessions=settings.max_sessions_per_user, stored=settings.max_stored_per_user),
             recordings=self._recordings,
             removes_orphans=settings.orphans == "remove",
+            has_credential=self.credentials.has,
         )
         self.hearing.on_settled = self.sessions.registry.settled
         self.workspace_bytes = WorkspaceBytes(self.store, lambda: self.metrics.stored_changes)
@@ -416,7 +417,7 @@ class House:
             AgentRoutes(self.agents),
             CredentialRoutes(self.vault_keeper, lambda: self.providers),
             OrphanRoutes(sessions.orphans),
-            SandboxRoutes(registry, catalogue, sessions.creation),
+            SandboxRoutes(registry, catalogue, sessions.creation, troubles=self.credentials.troubles),
             SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),
             FileRoutes(catalogue, self.vault),
             MessageRoutes(registry, catalogue, self.store, self.hearing),

@@ -50,6 +50,7 @@ from gateway.session.viewers.broadcast import Broadcast
 from gateway.session.workspace.journal import WorkspaceJournal
 from gateway.session.workspace.workspace import Workspace
 from gateway.telemetry.telemetry import REDACTOR
+from gateway.vault.env_names import providers_of
 from persistence.record import Loaded, Record
 from sandbox.ports.sandbox import Sandbox
 
@@ -269,14 +270,14 @@ class SessionActor:
         self.output.in_order(write)
 
     async def change(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace members of the spec, also of an archived session. A change is no activity: a session that is idle
-        for longer than its new idle time sleeps at the next look."""
+        """Replace members of the spec, also of an archived session. It is no activity: an idle session stays idle."""
         self.post(self.conversation.change_spec, changes)
         return await self.durable()
 
     async def _ask(self, command: type[on_.LifeCommand], **given: Any) -> dict[str, Any]:
         """Perform the command, and return the session's description afterwards. Raises ApiError."""
         self.post(self.conversation.touch)
+        await self.host.look_for_env(self.conversation.spec)
         await self.life.ask(command, **given)
         return await self.durable()
 
@@ -291,11 +292,11 @@ class SessionActor:
 
     def give_env(self, env: Mapping[str, str]) -> None:
         """Secrets for the next start of the sandbox. They stay in memory, and out of every log."""
-        REDACTOR.remove(*self._envs.get(self.id, {}).values())
+        forget_env(self._envs, self.id)
         REDACTOR.add(*env.values())
         self.host.hide(*env.values())
         self._envs[self.id] = env
-        self.post(self.conversation.change_spec, {"has_env": bool(env)})
+        self.post(self.conversation.change_spec, {"has_env": bool(env), "env_providers": providers_of(env)})
 
     async def resume(self, env: Mapping[str, str] | None, *, empty: bool = False, keep: bool = False) -> dict[str, Any]:
         """Leave `paused`, `needs_env`, `error` or `unrestored`. The last two may also continue with an `empty`

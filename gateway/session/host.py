@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -12,6 +13,7 @@ from gateway.feed.feed import SessionFeed
 from gateway.limits.inbound_bytes import InboundBytes, UsersInboundBytes
 from gateway.limits.quota import Quota
 from gateway.limits.start_turns import StartTurns
+from gateway.session.env_cover import EnvCover
 from gateway.session.inbox import Inbox
 from gateway.session.model.ports import SessionLimits, SessionMetrics, Timer
 from gateway.session.recording.files import RecordingFiles
@@ -58,6 +60,7 @@ class Surroundings:
     feed: SessionFeed
     agents: Agents
     envs: dict[str, Mapping[str, str]]
+    env_cover: EnvCover
     inbound: UsersInboundBytes
     rng: Random
     utcnow: Callable[[], float]
@@ -79,6 +82,7 @@ class SessionHost:
         "ended",
         "feed",
         "limits",
+        "look_for_env",
         "metrics",
         "now",
         "pending",
@@ -111,6 +115,7 @@ class SessionHost:
         self.turns, self.feed, self.pending = around.turns, around.feed, pending
         self.post = inbox.post
         self.now: Callable[[], float] = self._loop.time
+        self.look_for_env = partial(around.env_cover.look, session_id, user_id)
         self.utcnow = around.utcnow
         self.ended = False  # True once this gateway has stopped working on the session
         self.durable: Callable[[], Coroutine[Any, Any, dict[str, Any]]]  # set by the actor, which wires the parts

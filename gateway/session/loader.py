@@ -38,6 +38,7 @@ class SessionLoader:
         crash_points.reached("session.loaded")
         session = loaded.session
         spec = SessionSpec.from_json(session.spec)
+        await around.env_cover.look(session.id, session.user_id, spec)
         make = partial(
             SessionActor,
             loaded,

@@ -20,6 +20,7 @@ from gateway.session.creation.create import SessionCreation
 from gateway.session.creation.new_sessions import NewSessions
 from gateway.session.creation.room import CreationRoom
 from gateway.session.drain import SessionDrain
+from gateway.session.env_cover import EnvCover, HasCredential, no_credentials
 from gateway.session.host import Surroundings
 from gateway.session.loaded import LoadedSessions
 from gateway.session.loader import SessionLoader
@@ -58,6 +59,7 @@ class SessionParts:
         utcnow: Callable[[], float] = time.time,
         recordings: RecordingFiles | None = None,
         removes_orphans: bool = True,
+        has_credential: HasCredential = no_credentials,
     ) -> None:
         rng = rng or Random()
         envs: dict[str, Mapping[str, str]] = {}
@@ -82,6 +84,7 @@ class SessionParts:
             self.feed,
             agents=agents,
             envs=envs,
+            env_cover=EnvCover(envs, has_credential),
             inbound=inbound or UsersInboundBytes(),
             rng=rng,
             utcnow=utcnow,

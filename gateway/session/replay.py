@@ -22,6 +22,7 @@ import structlog
 from gateway.limits.inbound_bytes import UsersInboundBytes
 from gateway.protocol.text import visible_line
 from gateway.session.actor import SessionActor
+from gateway.session.env_cover import EnvCover
 from gateway.session.host import Surroundings
 from gateway.session.recording.codec import NotARecording
 from gateway.session.recording.player import Differs, Player
@@ -80,6 +81,7 @@ def _session(player: Player, parts: dict[str, Any]) -> SessionActor:
         feed=nobody,
         agents=nobody,
         envs={},
+        env_cover=EnvCover({}),
         inbound=UsersInboundBytes(),
         rng=player.outside("rng"),
         utcnow=player.utcnow,

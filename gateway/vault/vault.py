@@ -82,6 +82,12 @@ class Vault:
         row = await self._meant(user_id, provider)
         return "" if row is None else self._trouble_of(row)
 
+    async def troubles(self, user_id: str) -> dict[str, str]:
+        """Why credentials that `find` would give cannot be used, by provider."""
+        rows = {row.provider: row for user in (EVERYBODY, user_id) for row in await self._rows.of_user(user)}
+        told = {provider: self._trouble_of(row) for provider, row in rows.items()}
+        return {provider: trouble for provider, trouble in told.items() if trouble}
+
     async def has(self, user_id: str, provider: str) -> bool:
         """True if there is one to find, usable or not."""
         return await self._meant(user_id, provider) is not None

@@ -117,6 +117,11 @@ class AgentServerJson(JsonAnswer):
     health: Annotated[str, meaning("empty: it is ready when it can be connected to")]
 
 
+class NeededCredential(JsonAnswer):
+    provider: str
+    problem: Annotated[str, meaning("why the one there is cannot be used")]
+
+
 class SessionJson(JsonAnswer):
     id: SessionId
     user_id: Owner
@@ -156,6 +161,10 @@ class SessionJson(JsonAnswer):
         meaning("of one session alone: enforced now; null: none, or it does not run"),
     ] = UNSET
     agent_status: Annotated[AgentStatusJson | UnsetType, meaning("of one session alone")] = UNSET
+    needs_credentials: Annotated[
+        list[NeededCredential] | UnsetType,
+        meaning("of one session alone: what has to be set again by PUT /api/credentials/{provider}"),
+    ] = UNSET
     usage: Annotated[UsageJson | UnsetType | None, meaning("of one session alone; null likewise")] = UNSET
 
 

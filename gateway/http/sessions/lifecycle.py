@@ -35,6 +35,7 @@ from gateway.session.catalogue import Catalogue
 from gateway.session.creation.create import SessionCreation
 from gateway.session.registry import SessionRegistry
 from gateway.session.upkeep import agent_status
+from persistence.errors import StoreUnavailable
 from persistence.record import NO_USER
 from sandbox.ports.resources import Resources
 from sandbox.ports.sandbox import Sandbox, SandboxUnavailable
@@ -56,13 +57,26 @@ def _session(
     return route(method, ONE + path, who, name, doc, body=body, answers={200: SessionJson}, refusals=refusals)
 
 
+async def _no_troubles(user_id: str) -> dict[str, str]:
+    return {}
+
+
 class SandboxRoutes:
     """`/api/sandboxes`: for owners by their JWT, for services by the relay secret or the API token."""
 
-    def __init__(self, registry: SessionRegistry, catalogue: Catalogue, creation: SessionCreation) -> None:
+    def __init__(
+        self,
+        registry: SessionRegistry,
+        catalogue: Catalogue,
+        creation: SessionCreation,
+        *,
+        troubles: Callable[[str], Awaitable[dict[str, str]]] = _no_troubles,
+    ) -> None:
+        """`troubles`: why credentials of a user cannot be used, by provider."""
         self._registry = registry
         self._catalogue = catalogue
         self._creation = creation
+        self._troubles = troubles
         self._gates = ConcurrencyLimit(LISTS, "lists of sessions")
 
     @route(
@@ -136,7 +150,8 @@ class SandboxRoutes:
         terminals = await actor.terminals.describe()
         described = actor.describe()
         described["sync"]["history"] = [moved_members(moved) for moved in actor.workspace.sync.history]
-        of_one = {"terminals": terminals, "agentStatus": agent_status(actor)}
+        needed = await _needed_credentials(self._troubles(actor.user_id))
+        of_one = {"terminals": terminals, "agentStatus": agent_status(actor), "needsCredentials": needed}
         return answer(described | of_one | await _resources(actor.sandbox))
 
     @_session("POST", "/resume", "resume", "Bring a session out of paused, needs_env, error or unrestored", ResumeBody)
@@ -199,6 +214,13 @@ class SandboxRoutes:
         await read_body(request, Nothing)
         self._note(request, actor, what)
         return answer(await step(actor))
+
+
+async def _needed_credentials(troubles: Awaitable[dict[str, str]]) -> list[dict[str, str]]:
+    """What its agent may lack until somebody sets it again. A store that is away is no reason not to tell the rest."""
+    with contextlib.suppress(StoreUnavailable):
+        return [{"provider": provider, "problem": told} for provider, told in sorted((await troubles).items())]
+    return []
 
 
 async def _resources(sandbox: Sandbox) -> dict[str, Any]:

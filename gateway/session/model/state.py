@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from gateway.agents.launch import AgentLaunch
 from gateway.auth.shares import Shares
 from gateway.protocol.stored_members import Unknown, arguments, dump
+from gateway.vault.env_names import providers_of
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.resources import NO_LIMITS, ResourceLimits
 from sandbox.protocol.agent_server import AgentServer
@@ -65,6 +66,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
     title: str | None = None
     metadata: dict[str, Any] = {}
     has_env: bool = False
+    env_providers: list[str] = []  # whose keys all of its variables were; none: there were others
     start: dict[str, Any] | None = None  # the kept `start` frame, members verbatim
     started: bool = False  # True once an agent process has had it
     pending: list[dict[str, Any]] = []  # requests that were open when the last process ended
@@ -138,6 +140,7 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
         "title": wish.title,
         "metadata": wish.metadata or {},
         "has_env": bool(wish.env),
+        "env_providers": providers_of(wish.env),
         "sleep_after": wish.sleep_after,
         "limits": msgspec.structs.asdict(wish.limits) if wish.limits.any else None,
         "limits_granted": wish.by_service and wish.limits.any,
