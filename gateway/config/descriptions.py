@@ -125,6 +125,17 @@ DESCRIPTIONS = {
         "the most network that a user may ask for; services may ask for all",
         see="../security.md#what-a-sandbox-may-do", default="`outbound` on loopback, else `none`",
     ),
+    "providers_file": Description(
+        "a TOML file that adds providers of models and git hosts, or gives one of them another address",
+        see="models.md#other-providers",
+    ),
+    "prices_file": Description(
+        "a TOML file with prices of models, which go before those that come with Holdfast", see="models.md#prices",
+    ),
+    "budget_per_user": Description(
+        "USD that each user's sessions may spend on models in a day, from 00:00 UTC on",
+        see="models.md#budgets", default="none: no limit",
+    ),
     "limit_memory": Description(
         "bytes of memory that each sandbox may use as a whole, and a user may ask for; at least `128MiB`",
         see="limits.md#what-a-sandbox-may-use", default="none: no limit",

@@ -97,6 +97,10 @@ class Settings:
     network: str = field(default="none", metadata=by(values.choice(*NETWORKS)))
     network_max: str = field(default="", metadata=by(values.choice(*NETWORKS)))  # "": by who can reach the gateway
 
+    providers_file: Path | None = field(default=None, metadata=by(Path))
+    prices_file: Path | None = field(default=None, metadata=by(Path))
+    budget_per_user: float | None = field(default=None, metadata=by(values.number(0, 1_000_000)))  # USD a day
+
     # Limits of one sandbox; None: no limit. A user may ask for less, a service for more.
     limit_memory: int | None = field(default=None, metadata=by(values.size(LEAST_MEMORY, MOST_MEMORY)))
     limit_cpus: float | None = field(default=None, metadata=by(values.number(LEAST_CPUS, MOST_CPUS)))

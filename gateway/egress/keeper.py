@@ -106,6 +106,10 @@ class EgressKeeper:
         known = self._sessions.get(session)
         return None if known is None else known[0]
 
+    def policies(self) -> list[Policy]:
+        """Of all sessions that are attached."""
+        return [policy for policy, _ in self._sessions.values()]
+
     def take_away(self, session: str) -> None:
         """Its sandbox has ended."""
         self._sessions.pop(session, None)

@@ -9,14 +9,14 @@ Spending comes as totals. They are kept in memory: after a restart the proxy sen
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from gateway.egress.budget import Spent
+from gateway.egress.budget import NO_LIMIT, SpendLimit, Spent
 from gateway.egress.keeper import EgressKeeper
 from gateway.egress.model_settings import (
     MODELS,
@@ -26,6 +26,7 @@ from gateway.egress.model_settings import (
     ModelSetup,
     ProviderKey,
     RenewedKey,
+    RouteSettings,
     SpendingSettings,
     SpentTotals,
     counts,
@@ -34,7 +35,9 @@ from gateway.egress.model_settings import (
     read_route,
     route_settings,
 )
-from gateway.egress.providers import ModelProviders
+from gateway.egress.providers import ModelProvider, ModelProviders
+from gateway.egress.repositories import ROUTE as GIT
+from gateway.egress.repositories import GitRepository, host_of, repository_of
 
 log = structlog.get_logger()
 
@@ -44,6 +47,16 @@ MOST_ASKED = 1000  # keys being looked up at once; further questions are not ans
 class ModelKeys(Protocol):
     async def find(self, user_id: str, provider: str) -> ProviderKey:
         """The key for this user's sessions; without one, `why` in words."""
+        ...
+
+    async def has(self, user_id: str, provider: str) -> bool:
+        """Whether there is one, usable or not. Raises nothing."""
+        ...
+
+    async def of_repository(
+        self, user_id: str, provider: ModelProvider, repository: GitRepository, *, fresh: bool = False
+    ) -> ProviderKey:
+        """A token for that one repository. `fresh`: the one there was is refused."""
         ...
 
     async def renew(self, user_id: str, provider: str) -> ProviderKey:
@@ -88,23 +101,32 @@ class ModelGateway:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def routes(
-        self,
-        session: str,
-        user_id: str,
-        *,
-        cost: int | None = None,
-        tokens: int | None = None,
-        known: Spent | None = None,
+    def routes(
+        self, session: str, user_id: str, limit: SpendLimit = NO_LIMIT, repo_url: str | None = None
     ) -> dict[str, msgspec.Raw]:
-        """The part of a session's policy about models. Without a key the route itself answers that there is none."""
-        spent = self.spent_by(session).or_more(known or Spent())
-        limits = SpendingSettings(cost, tokens, self.user_cost, counts(spent) if spent.requests else ())
-        routes: dict[str, msgspec.Struct] = {SPENDING: limits}
+        """What the policy of a session says of models and of its repository. Its keys follow in a moment; until then a
+        request asks for its own."""
+        spent = self.spent_by(session)
+        settings = SpendingSettings(limit.cost, limit.tokens, self.user_cost, counts(spent) if spent.requests else ())
+        routes: dict[str, msgspec.Struct] = {SPENDING: settings}
         for provider in self.providers.by_name.values():
             if not provider.is_git_host:
-                routes[provider.name] = route_settings(provider, await self._keys.find(user_id, provider.name))
+                routes[provider.name] = route_settings(provider)
+        if repo_url is not None and (repository := repository_of(repo_url)) is not None:
+            host = route_settings(host_of(repository, self.providers))
+            routes[GIT] = msgspec.structs.replace(host, repository=f"{repository.host}/{repository.path}")
+        self._work(self._fill(session, user_id), f"egress.keys {session}")
         return {name: msgspec.Raw(msgspec.json.encode(each)) for name, each in routes.items()}
+
+    async def providers_of(self, user_id: str) -> list[str]:
+        """Those for which the user's sessions have a key."""
+        return [name for name in self.providers.by_name if await self._keys.has(user_id, name)]
+
+    def keys_changed(self, user_id: str, *, of_everybody: bool = False) -> None:
+        """Credentials were set or deleted: running sessions get what is there now."""
+        for policy in self._keeper.policies():
+            if of_everybody or policy.user == user_id:
+                self._work(self._fill(policy.session, policy.user), f"egress.keys {policy.session}")
 
     def spent_by(self, session: str) -> Spent:
         return self._sessions.get(session, Spent())
@@ -125,9 +147,7 @@ class ModelGateway:
             case SpentTotals() as totals:
                 self._count(totals)
             case AskKey() as asked if len(self._tasks) < MOST_ASKED:
-                task = asyncio.create_task(self._answer(asked), name=f"egress.key {asked.session}")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._work(self._answer(asked), f"egress.key {asked.session}")
 
     def _count(self, totals: SpentTotals) -> None:
         if totals.day != self._day:
@@ -140,27 +160,63 @@ class ModelGateway:
                 self._on_spent(session, spent)
         self._keeper.note(MODELS, HeardSpending(totals.number))
 
+    def _work(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fill(self, session: str, user_id: str) -> None:
+        """Bring the keys of a session's policy up to what the vault has."""
+        keys = {
+            name: await self._look(self._keys.find, user_id, session, name)
+            for name, provider in self.providers.by_name.items()
+            if not provider.is_git_host
+        }
+        policy = self._keeper.policy(session)
+        if policy is None:
+            return
+        routes = dict(policy.routes)
+        for name, key in keys.items():
+            with contextlib.suppress(KeyError, msgspec.MsgspecError):
+                routes[name] = msgspec.Raw(msgspec.json.encode(read_route(routes[name]).with_key(key)))
+        if routes != policy.routes:
+            self._keeper.set_policy(msgspec.structs.replace(policy, routes=routes))
+
     async def _answer(self, asked: AskKey) -> None:
         key = ProviderKey()
         policy = self._keeper.policy(asked.session)
         if policy is not None and (raw := policy.routes.get(asked.provider)) is not None:
             with contextlib.suppress(msgspec.MsgspecError):
                 settings = read_route(raw)
-                key = await self._look(self._keys.renew if settings.key else self._keys.find, policy.user, asked)
+                key = await self._key_for(asked, policy.user, settings)
                 now = self._keeper.policy(asked.session)
                 if key.key and key.key != settings.key and now is not None:
                     routes = {**now.routes, asked.provider: msgspec.Raw(msgspec.json.encode(settings.with_key(key)))}
                     self._keeper.set_policy(msgspec.structs.replace(now, routes=routes))
         self._keeper.note(MODELS, RenewedKey(asked.number, key))
 
+    async def _key_for(self, asked: AskKey, user_id: str, settings: RouteSettings) -> ProviderKey:
+        if settings.repository:
+            repository = GitRepository(*settings.repository.split("/", 1))
+
+            async def of_repository(user_id: str, provider: str) -> ProviderKey:
+                known = self.providers.get(provider)
+                if known is None:
+                    return ProviderKey()
+                return await self._keys.of_repository(user_id, known, repository, fresh=bool(settings.key))
+
+            return await self._look(of_repository, user_id, asked.session, settings.name)
+        ask = self._keys.renew if settings.key else self._keys.find
+        return await self._look(ask, user_id, asked.session, asked.provider)
+
     async def _look(
-        self, ask: Callable[[str, str], Awaitable[ProviderKey]], user_id: str, asked: AskKey
+        self, ask: Callable[[str, str], Awaitable[ProviderKey]], user_id: str, session: str, provider: str
     ) -> ProviderKey:
         try:
-            return await ask(user_id, asked.provider)
+            return await ask(user_id, provider)
         except Exception as error:
-            log.warning("egress.key_unknown", session_id=asked.session, provider=asked.provider, cause=repr(error))
-            return ProviderKey(why=f"the key for {asked.provider} cannot be read now: try again")
+            log.warning("egress.key_unknown", session_id=session, provider=provider, cause=repr(error))
+            return ProviderKey(why=f"the key for {provider} cannot be read now: try again")
 
 
 def _read(totals: Mapping[str, tuple[int, ...]]) -> dict[str, Spent]:

@@ -44,6 +44,7 @@ from gateway.egress.model_settings import (
 )
 from gateway.egress.origins import OriginAnswer, OriginPool
 from gateway.egress.providers import ModelProvider, Passage, key_headers, passage
+from gateway.egress.repositories import ROUTE as GIT
 from gateway.egress.routes import Exchange
 from gateway.egress.sessions import last_words
 from gateway.egress.spending import BudgetRefused, Spending
@@ -235,14 +236,18 @@ class ModelRoute:
         why = key.why or f"there is no key for {settings.name}: `holdfast credentials set {settings.name}` keeps one"
         raise ModelRefusal(401, why, "no_credential")
 
-    async def _renew(self, session: str, settings: RouteSettings) -> ProviderKey:
-        """Ask the gateway for another key; an empty one if it does not answer."""
+    async def git_token(self, session: str, settings: RouteSettings) -> ProviderKey:
+        """For the session's repository; none where it needs none, or there is none."""
+        return await self._renew(session, settings, GIT)
+
+    async def _renew(self, session: str, settings: RouteSettings, route: str = "") -> ProviderKey:
+        """The gateway's answer; an empty key if there is none."""
         self._number += 1
         number = self._number
         answer: asyncio.Future[ProviderKey] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         try:
-            if not self._tell(AskKey(number, session, settings.name)):
+            if not self._tell(AskKey(number, session, route or settings.name)):
                 return ProviderKey()
             async with asyncio.timeout(KEY_SECONDS):
                 return await answer

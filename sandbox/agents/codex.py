@@ -42,6 +42,7 @@ from sandbox.agents.json_lines import (
 from sandbox.agents.turn import GATHER, MAX_ID, MAX_JOINING, Turn
 
 NAME = "codex"
+OURS = "HOLDFAST_CODEX_CONFIG"  # in the environment: a config.toml of the home names the proxy and nothing else
 VERSION = re.compile(r"[^/\s]*/([0-9][^\s]*)")  # in its user agent: CLIENT/VERSION (...)
 THREAD = "thread"
 MODES = ("ask", "edits", "all", "plan")
@@ -159,9 +160,10 @@ class CodexCore:
         self.directory = wanted.directory
         self.noted = _thread_of(past.notes)
         self.resumes = any(pattern.startswith(f"{where}/sessions/") for pattern in past.found)
-        self.is_configured = f"{where}/config.toml" in past.found
+        has_file = f"{where}/config.toml" in past.found
+        self.is_configured = has_file and not wanted.env.get(OURS)
         settings = [] if self.is_configured else ["features.default_mode_request_user_input=true"]
-        if not self.is_configured and f"{where}/auth.json" not in past.found:
+        if not has_file and f"{where}/auth.json" not in past.found:
             settings += _provider(wanted.env.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
         flags = [word for setting in settings for word in ("-c", setting)]
         files = () if self.is_configured else (HomeFile(f"{where}/rules/holdfast.rules", RULES),)

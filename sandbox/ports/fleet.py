@@ -32,6 +32,7 @@ class SandboxSpec:
     image_digest: str = ""  # the registry's digest of it; "": no registry is known to have it
     core: str = ""  # of the bridge, that speaks with the agent; "": its default
     agent_env: Mapping[str, str] = field(default_factory=dict)  # environment that this kind of agent needs; no secrets
+    home_files: Mapping[str, str] = field(default_factory=dict)  # below HOME, written where there are none; no secrets
     agent_libc: str = ""  # the C library of the agent: glibc or musl; "": it needs none
     all_events: bool = False  # pass on events of the agent that its core does not know
     agent_server: AgentServer | None = None  # the agent is reached there, and not by its pipes

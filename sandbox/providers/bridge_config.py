@@ -85,6 +85,7 @@ def bridge_config(
             "agent": [_inside(part, places) for part in spec.agent],
             **({"core": spec.core} if spec.core else {}),
             **({"all_events": True} if spec.all_events else {}),
+            **({"home_files": dict(spec.home_files)} if spec.home_files else {}),
             **({"server": spec.agent_server.members()} if spec.agent_server else {}),
             "env": dict(spec.env),
             "base_env": env,

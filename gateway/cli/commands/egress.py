@@ -11,9 +11,11 @@ import uvloop
 from gateway.cli.arguments import EXIT_OK, EXIT_USAGE
 from gateway.cli.console.output import complain
 from gateway.egress.control import Control
+from gateway.egress.git_route import GitRoute
 from gateway.egress.model_settings import MODELS
 from gateway.egress.models import ModelRoute
 from gateway.egress.process import DESCRIPTOR, release
+from gateway.egress.repositories import ROUTE as GIT
 from gateway.egress.routes import Routes
 
 
@@ -37,6 +39,7 @@ async def _serve(door: socket.socket) -> None:
     models = ModelRoute(control.proxy.dialer, lambda note: control.note(MODELS, note))
     routes.add(MODELS, models)
     routes.others = models
+    routes.add(GIT, GitRoute(control.proxy.dialer, models.git_token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control.end)

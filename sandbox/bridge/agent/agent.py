@@ -217,6 +217,8 @@ class Agent:
 
     def _launch(self, core: Core) -> Launch:
         wanted = Launch(self._config.agent, self._config.environment, directory=str(self._config.workspace))
+        if self._home is not None:
+            home.write_missing(self._home, self._config.home_files)
         notes = self.core_notes.read()
         launch = core.command(wanted, Past(notes, home.found(self._home, core.traces(wanted, notes))))
         for file in launch.files:

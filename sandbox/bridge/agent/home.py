@@ -77,6 +77,17 @@ def _read(path: Path) -> bytes:
         os.close(descriptor)
 
 
+def write_missing(home: Path, files: Mapping[str, str]) -> None:
+    """Configuration of programs, below `home`, where there is none. Raises nothing: without it a program asks for its
+    settings, as it would anywhere."""
+    for path, content in files.items():
+        try:
+            if not os.path.lexists(home / path):
+                write(home, HomeFile(path, content.encode()))
+        except OSError as exc:
+            log("agent.file_not_written", path=path, cause=exc.strerror or str(exc))
+
+
 def write(home: Path, file: HomeFile) -> None:
     """Raises OSError."""
     path = PurePosixPath(file.path)

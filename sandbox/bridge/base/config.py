@@ -70,6 +70,7 @@ class Config:
     exec_timeout: float = 600.0
     shell: tuple[str, ...] = ()  # a terminal's program; empty: a login shell
     sizes: SizePolicy = "active"  # who decides the size of a terminal
+    home_files: Mapping[str, str] = field(default_factory=dict)  # below HOME, written where there are none
     boot_id: str = ""  # of the host; empty: the bridge asks its kernel, which not every sandbox lets it
     new_inodes: bool = False  # each start of a sandbox gives the files of its roots new inode numbers
     limits: Limits = field(default_factory=Limits)
@@ -131,6 +132,7 @@ def parse_config(text: bytes) -> Config:
         exec_timeout=_number(members, "exec_timeout", 600.0),
         shell=_argv(members, "shell"),
         sizes=sizes,
+        home_files=_home_files(members.get("home_files", {})),
         boot_id=_boot_id(members.get("boot_id", "")),
         new_inodes=_flag(members, "new_inodes"),
         limits=_limits(members.get("limits", {})),
@@ -155,6 +157,13 @@ def _server(members: Any) -> AgentServer | None:
         return read_server(members.get("connect"), members.get("health", ""))
     except BadServer as exc:
         raise ConfigError(f"server.{exc.member}: {exc.wanted}") from None
+
+
+def _home_files(members: Any) -> dict[str, str]:
+    texts = isinstance(members, dict) and all(isinstance(each, str) for pair in members.items() for each in pair)
+    if not texts or any(name.startswith("/") or ".." in name.split("/") or "\0" in name for name in members):
+        raise ConfigError("home_files: an object of texts, by their paths below HOME")
+    return dict(members)
 
 
 def _boot_id(value: Any) -> str:

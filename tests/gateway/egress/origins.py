@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from gateway.agents.trial.answers import answer
-from gateway.egress.budget import Spent
+from gateway.egress.budget import SpendLimit, Spent
 from gateway.egress.keeper import EgressKeeper
 from gateway.egress.model_gateway import ModelGateway
 from gateway.egress.model_settings import ProviderKey
 from gateway.egress.policy import Policy
-from gateway.egress.providers import ModelProviders, read_providers
+from gateway.egress.providers import ModelProvider, ModelProviders, read_providers
+from gateway.egress.repositories import GitRepository
 from tests.gateway.egress.proxies import HERE, Proxied, host
 from tests.support.tls import self_signed
 
@@ -66,6 +67,9 @@ class ModelOrigin:
                     await whole(writer, 404 if said is None else 200, said or {"error": {}})
 
     def providers(self, *names: str) -> ModelProviders:
+        """Those names at this origin; all others where they are."""
+        if not self.port:
+            return ModelProviders()
         lines = [f'[{name}]\norigin = "https://{HERE}:{self.port}"\nca_file = "{self.certificate}"' for name in names]
         return read_providers("\n".join(lines).encode())
 
@@ -110,11 +114,19 @@ class KeptKeys:
     async def find(self, user_id: str, provider: str) -> ProviderKey:
         return self.keys.get((user_id, provider), ProviderKey())
 
+    async def of_repository(
+        self, user_id: str, provider: ModelProvider, repository: GitRepository, *, fresh: bool = False
+    ) -> ProviderKey:
+        return await (self.renew if fresh else self.find)(user_id, provider.name)
+
+    async def has(self, user_id: str, provider: str) -> bool:
+        return (user_id, provider) in self.keys
+
     async def renew(self, user_id: str, provider: str) -> ProviderKey:
         self.renewals += 1
         place = user_id, provider
         self.keys |= {place: self.renewed.get(place, self.keys[place])}
-        return self.keys[place]
+        return self.keys.get(place, ProviderKey())
 
 
 class Models:
@@ -136,7 +148,7 @@ class Models:
 
     async def session(self, name: str, **limits: Any) -> int:
         """Its port."""
-        routes: dict[str, msgspec.Raw] = await self.gateway.routes(name, f"user of {name}", **limits)
+        routes: dict[str, msgspec.Raw] = self.gateway.routes(name, f"user of {name}", SpendLimit(**limits))
         return self.proxy.session(name, "none", routes=routes)
 
     @property

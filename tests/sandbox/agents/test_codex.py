@@ -448,3 +448,13 @@ def test_names_that_are_too_long_are_not_kept() -> None:
     up(core, method="item/agentMessage/delta", params={"itemId": long, "delta": ""})
     up(core, method="item/started", params={"item": {"type": "fileChange", "id": long}})
     assert (core.streamed, core.patches) == (set(), {})
+
+
+def test_a_configuration_of_ours_leaves_the_core_its_own_settings() -> None:
+    env = {**WANTED.env, "HOLDFAST_CODEX_CONFIG": "1"}
+    ours = CodexCore().command(Launch(WANTED.argv, env), Past({}, (".codex/config.toml",)))
+    assert "features.default_mode_request_user_input=true" in ours.argv
+    assert not any("model_provider" in word for word in ours.argv), "the file names it"
+    assert [file.path for file in ours.files] == [".codex/rules/holdfast.rules"]
+    alone = CodexCore().command(Launch(WANTED.argv, env), Past())
+    assert any("model_provider" in word for word in alone.argv)

@@ -99,3 +99,14 @@ def test_a_name_that_is_a_broken_link_is_taken(own: Path) -> None:
     home.move(own, HomeMove("old", "new"))
     assert (own / "old.aside").read_text() == "old"
     assert (own / "new").is_symlink()
+
+
+def test_configuration_is_written_where_there_is_none(own: Path) -> None:
+    (own / ".mine").write_text("mine")
+    (own / ".dangling").symlink_to("nowhere")
+    outside = own.parent / "outside"
+    (own / ".out").symlink_to(outside)
+    home.write_missing(own, dict.fromkeys((".mine", ".dangling", ".out/x", ".new/file"), "ours"))
+    assert ((own / ".mine").read_text(), (own / ".new/file").read_text()) == ("mine", "ours")
+    assert (own / ".dangling").is_symlink()
+    assert list(outside.iterdir()) == []

@@ -1,0 +1,150 @@
+"""The route to a session's repository: clone, fetch and push, with a token that the sandbox does not have.
+
+Nothing is read whole: a push and a clone have any length. A request without a body goes out again with another token
+where the first one was refused. One connection serves one request.
+"""
+
+import asyncio
+import base64
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from gateway.egress.body import send_body
+from gateway.egress.dialer import Dialer
+from gateway.egress.head import Headers, NotServed, end_to_end, request
+from gateway.egress.model_requests import head_back
+from gateway.egress.model_settings import ProviderKey, RouteSettings, read_route
+from gateway.egress.providers import ModelProvider
+from gateway.egress.repositories import GitRepository, git_request
+from gateway.egress.routes import Exchange
+from gateway.egress.stream import ByteStream, StreamLost
+from sandbox.client.http1 import HttpResponse
+
+SILENT_SECONDS = 600.0
+_NOT_ON = (b"host", b"authorization", b"cookie", b"content-length", b"transfer-encoding", b"expect", b"accept-encoding")
+_NOT_BACK = b"www-authenticate"  # git would ask somebody for a password
+_REFUSED = (401, 403, 404)  # hosts say "not found" of what may not be seen
+
+Renew = Callable[[str, RouteSettings], Awaitable[ProviderKey]]
+
+
+class GitRoute:
+    """Implements gateway.egress.routes.Route. `renew` asks the gateway for a token."""
+
+    def __init__(self, dialer: Dialer, renew: Renew) -> None:
+        self._dialer = dialer
+        self._renew = renew
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    async def serve(self, exchange: Exchange) -> None:
+        try:
+            settings = read_route(exchange.settings)
+        except msgspec.MsgspecError:
+            raise NotServed(404, "this session has no repository") from None
+        host, _, path = settings.repository.partition("/")
+        asked = git_request(GitRepository(host, path), exchange.head.method, exchange.path)
+        if asked is None:
+            only = f"only clone, fetch and push of https://{settings.repository} pass here"
+            raise NotServed(403, f"{only}: it is this session's repoUrl")
+        session = exchange.policy.session
+        if not settings.key:
+            settings = settings.with_key(await self._renew(session, settings))
+        for again in (False, True):
+            far = await self._dial(session, settings.provider)
+            try:
+                answer, pieces = await self._ask(exchange, settings, asked.target, far)
+                has_no_body = exchange.head.length == 0
+                if answer.status in _REFUSED and has_no_body and not again:
+                    key = await self._renew(session, settings)
+                    if key.key and key.key != settings.key:
+                        settings = settings.with_key(key)
+                        continue
+                return await self._pass_on(exchange.stream, settings, far, answer, pieces)
+            finally:
+                far.close()
+
+    def heard(self, body: msgspec.Raw) -> None:
+        """The route to models hears for both."""
+
+    def forget(self, session: str) -> None:
+        """Nothing is kept of it."""
+
+    async def _dial(self, session: str, provider: ModelProvider) -> ByteStream:
+        tls = None
+        if provider.is_tls:
+            tls = self._contexts.get(provider.ca_file)
+            if tls is None:
+                tls = await asyncio.to_thread(ssl.create_default_context, cafile=provider.ca_file or None)
+                self._contexts[provider.ca_file] = tls
+        return await self._dialer.dial(session, provider.host, provider.port, tls=tls, trusted=provider.of_operator)
+
+    async def _ask(
+        self, exchange: Exchange, settings: RouteSettings, target: str, far: ByteStream
+    ) -> tuple[HttpResponse, deque[bytes]]:
+        """Send the request, and return its answer's head, with what came behind it."""
+        head, provider = exchange.head, settings.provider
+        if head.expects_continue:
+            await exchange.stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        words = request(
+            head.method,
+            provider.base_path + target,
+            _headers(settings, end_to_end(head.headers, *_NOT_ON), head.length),
+        )
+        await far.write(words)
+        sending = asyncio.create_task(send_body(head, exchange.stream, far), name="egress.push")
+        answer, pieces = HttpResponse(), deque[bytes]()
+        try:
+            while not answer.has_head:
+                await _more(far, answer, pieces)
+        finally:
+            if answer.has_head and answer.status < 300 and not sending.done():
+                await asyncio.wait({sending}, timeout=SILENT_SECONDS)
+            sending.cancel()
+            await asyncio.wait({sending})
+        return answer, pieces
+
+    async def _pass_on(
+        self, near: ByteStream, settings: RouteSettings, far: ByteStream, answer: HttpResponse, pieces: deque[bytes]
+    ) -> None:
+        if 300 <= answer.status < 400:
+            raise NotServed(502, f"{settings.repository} has moved: its host answered with a redirect")
+        if answer.status in _REFUSED and not settings.key:
+            told = f"{settings.provider.host} does not show {settings.repository} without a credential"
+            raise NotServed(403, f"{told}: `holdfast credentials set {settings.name}` keeps one")
+        headers = {name: value for name, value in answer.headers.items() if name != _NOT_BACK}
+        status = 403 if answer.status == 401 else answer.status
+        await near.write(head_back(status, headers, length=None))
+        while True:
+            while pieces:
+                piece = pieces.popleft()
+                await near.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            if answer.is_over:
+                return await near.write(b"0\r\n\r\n")
+            try:
+                await _more(far, answer, pieces)
+            except (OSError, TimeoutError) as error:
+                raise StreamLost("the answer broke off") from error
+
+
+def _headers(settings: RouteSettings, came: Headers, length: int | None) -> Headers:
+    headers = [(b"Host", settings.provider.authority.encode()), *came, (b"Accept-Encoding", b"identity")]
+    if settings.key:
+        said = base64.b64encode(f"{settings.key_user or 'git'}:{settings.key}".encode())
+        headers.append((b"Authorization", b"Basic " + said))
+    if length is None:
+        headers.append((b"Transfer-Encoding", b"chunked"))
+    elif length:
+        headers.append((b"Content-Length", b"%d" % length))
+    return [*headers, (b"Connection", b"close")]
+
+
+async def _more(far: ByteStream, answer: HttpResponse, pieces: deque[bytes]) -> None:
+    async with asyncio.timeout(SILENT_SECONDS):
+        data = await far.read()
+    if data:
+        pieces.extend(answer.feed(data))
+    else:
+        answer.end()
