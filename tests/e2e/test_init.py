@@ -64,7 +64,7 @@ async def test_init_and_serve_in_an_empty_directory(tmp_path: Path) -> None:
     assert "holdfast.toml has the settings" in said
     places = [tmp_path / "holdfast.toml", *(tmp_path / ".holdfast" / "secrets").iterdir()]
     assert {path.name for path in places} == {
-        "holdfast.toml", "jwt_secret", "api_token", "internal_token", "relay_secret",
+        "holdfast.toml", "jwt_secret", "api_token", "internal_token", "relay_secret", "vault_key",
     }  # fmt: skip
     assert {stat.S_IMODE(path.stat().st_mode) for path in places} == {0o600}
     secret = (tmp_path / ".holdfast" / "secrets" / "jwt_secret").read_text()
