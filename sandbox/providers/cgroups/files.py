@@ -1,7 +1,7 @@
-"""What is written to the files of a control group, and what they say. Pure.
+"""The files of a control group: what to write, and how to read them. Pure.
 
-There are two versions. In the first each controller has a tree of its own, so a sandbox's group is one directory in
-each; in the second it is one directory. The text of a file is asked for by its controller and name.
+There are two versions. In the first each controller has its own tree, so a sandbox's group is one directory in each;
+in the second it is one directory. A file is named by its controller and name.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ LIMITED_BY = {"memory": "memory", "cpus": "cpu", "pids": "pids"}  # a limit's na
 NOTHING_KNOWN = Resources()
 _PERIOD = 100_000  # microseconds
 _LEAST_QUOTA = 1000  # the kernel's
-_UNLIMITED = 1 << 62  # what the first version says for none, and more
+_UNLIMITED = 1 << 62  # the first version writes this, or more, for no limit
 _READ: dict[Version, tuple[tuple[str, str], ...]] = {
     1: (
         ("memory", "memory.limit_in_bytes"),
@@ -60,7 +60,7 @@ class Reading:
 
 
 def settings(version: Version, limits: ResourceLimits) -> list[Setting]:
-    """What holds a group to `limits`, in the order in which it is to be written."""
+    """The writes that hold a group to `limits`, in their order."""
     found = []
     if limits.memory is not None:
         memory = str(limits.memory)
@@ -93,12 +93,12 @@ def lacking(limits: ResourceLimits, controllers: frozenset[str]) -> list[str]:
 
 
 def files_read(version: Version) -> tuple[tuple[str, str], ...]:
-    """(controller, file) of what `reading` wants."""
+    """The (controller, file) pairs that `reading` needs."""
     return _READ[version]
 
 
 def reading(version: Version, texts: Mapping[str, str]) -> Reading:
-    """What the files say, by their names; a file that could not be read says nothing."""
+    """The limits and the usage in the files, by their names; an unreadable file gives nothing."""
     if version == 2:
         killed, cpus = _keyed(texts.get("memory.events", ""), "oom_kill"), _cpus(texts.get("cpu.max", ""))
         memory, used = _number(texts.get("memory.max")), _number(texts.get("memory.current"))
@@ -124,7 +124,7 @@ def own_path(membership: str, controller: str) -> str | None:
 
 
 def words(text: str) -> frozenset[str]:
-    """The controllers that a file lists; a plus before one is how they are asked for."""
+    """The controllers that a file lists; a plus before one enables it."""
     return frozenset(word.removeprefix("+") for word in text.split())
 
 
@@ -150,7 +150,7 @@ def _size(count: int) -> str:
 
 
 def _number(text: str | None) -> int | None:
-    """None for a file that was not read, and for a limit that is none."""
+    """None for a missing file, and for no limit."""
     text = (text or "").strip()
     return int(text) if text.isdecimal() and int(text) < _UNLIMITED else None
 

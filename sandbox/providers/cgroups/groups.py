@@ -1,8 +1,8 @@
-"""Control groups of this host's sandboxes: found out, made, joined, read, removed.
+"""Control groups of this host's sandboxes: checks the host, makes, joins, reads and removes groups.
 
-A sandbox's group lies below one directory of this installation's, `holdfast-<tag>`, in the gateway's own group: what
-holds the gateway holds them, too. The tag tells two data directories of one host apart. A group outlives the gateway,
-and is known to the next one by the bridge's note; one that no note knows is found by where it lies.
+A sandbox's group lies below one directory of this installation, `holdfast-<tag>`, in the gateway's own group: the
+gateway's limits hold for them, too. The tag tells two data directories of one host apart. A group outlives the
+gateway, and the next gateway knows it by the bridge's note; a group without a note is found by its path.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class Group:
 
     @classmethod
     def noted(cls, note: object) -> "Group | None":
-        """What `note` gave; None for anything else."""
+        """The result of `note`; None for anything else."""
         if not isinstance(note, dict) or note.get("version") not in CONTROLLERS:
             return None
         paths = note.get("paths")
@@ -62,7 +62,7 @@ class Group:
 
     @classmethod
     def of(cls, pid: int, *, root: Path = ROOT, proc: Path = Path("/proc")) -> "Group | None":
-        """The group that somebody else has put a process into, to be read; None if it cannot be seen from here."""
+        """The group of a process that somebody else has put it into, for reading; None if it is invisible from here."""
         version: Version = 2 if (root / "cgroup.controllers").exists() else 1
         paths = {}
         with contextlib.suppress(OSError):
@@ -93,7 +93,7 @@ class Group:
         return found
 
     def read(self) -> Reading | None:
-        """None if there is no such group any more."""
+        """None if the group is gone."""
         texts = {}
         for controller, name in files_read(self.version):
             with contextlib.suppress(OSError, KeyError):
@@ -107,7 +107,7 @@ class Group:
 
 
 class Groups:
-    """Where groups can be made. `controllers`: those that there are."""
+    """Makes groups. `controllers`: the available ones."""
 
     def __init__(self, version: Version, parents: Mapping[str, Path]) -> None:
         self.version = version
@@ -121,7 +121,7 @@ class Groups:
         return Group(self.version, {controller: str(parent / name) for controller, parent in self._parents.items()})
 
     def make(self, name: str, limits: ResourceLimits) -> Group:
-        """A new group that is held to `limits`. Raises OSError."""
+        """A new group with these `limits`. Raises OSError."""
         group = self.named(name)
         for parent in set(self._parents.values()):
             parent.mkdir(exist_ok=True)
@@ -138,7 +138,7 @@ class Groups:
         return group
 
     def names(self) -> set[str]:
-        """Of the groups that there are, whoever made them."""
+        """Of all existing groups, whoever made them."""
         found: set[str] = set()
         for parent in self._parents.values():
             with contextlib.suppress(FileNotFoundError):
@@ -152,7 +152,7 @@ class Groups:
 
 
 def end(group: Group) -> bool:
-    """Kill what is in the group and remove it; whether it is gone. Blocks for a second at most."""
+    """Kill the processes of the group and remove it; returns whether it is gone. Blocks for a second at most."""
     for _ in range(_ROUNDS):
         if group.try_remove():
             return True
@@ -164,7 +164,7 @@ def end(group: Group) -> bool:
 
 
 def tag(data_dir: Path) -> str:
-    """Tells this data directory from all others of the host, also from one at the same path in another container."""
+    """Tells this data directory from all others of the host, even from one at the same path in another container."""
     found = data_dir.stat()
     return hashlib.sha256(f"{data_dir.resolve()}:{found.st_dev}:{found.st_ino}".encode()).hexdigest()[:12]
 
@@ -216,7 +216,7 @@ def _second(root: Path, own: str, name: str) -> Groups:
 
 
 def _enable(directory: Path, controllers: frozenset[str]) -> None:
-    """Give groups below `directory` these controllers, which needs that no process is in it."""
+    """Give groups below `directory` these controllers. This works only while no process is in it."""
     switch = directory / "cgroup.subtree_control"
     if words(_text(switch) if switch.exists() else "") >= controllers:
         return

@@ -1,4 +1,4 @@
-"""Finding and removing the containers that are left over (left_over.py), and hearing of those that end."""
+"""Finds and removes left-over containers (left_over.py), and watches for containers that end."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,8 +32,8 @@ class Clearing:
         return [Leftover(str(found.get("Id")), label(found, "session"), why) for found, why in left]
 
     async def clear(self, leftover: Leftover) -> bool:
-        """Look once more while nobody starts or stops the session, and remove it. False if somebody does so now: that
-        removes what is left, and may take as long as a pull. Raises SandboxUnavailable, SandboxFailed."""
+        """Check again while nobody starts or stops the session, and remove it. False if somebody does so now: that
+        removes the leftover, and may take as long as a pull. Raises SandboxUnavailable, SandboxFailed."""
         home = self._home(leftover.session_id)
         if home is None:
             return await self._remove(leftover)
@@ -62,7 +62,7 @@ class Clearing:
         return True
 
     async def endings(self) -> AsyncIterator[None]:
-        """See LeavesThings. What ends while this begins to listen is heard: the engine tells from a moment before."""
+        """See LeavesThings. The engine also reports events from a moment before, so none is missed at the beginning."""
         engine, since = self._containers.engine, int(self._clock())
         await engine.info()
         yield

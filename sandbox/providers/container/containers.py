@@ -1,5 +1,5 @@
-"""What the fleet and the handles of its sandboxes share: the engine, and finding, ending and naming the containers of
-one installation. A container is ours if its labels say so; whatever else has one of our names is left alone."""
+"""Shared by the fleet and the handles of its sandboxes: the engine, and finding, ending and naming the containers of
+one installation. A container is ours if its labels say so; any other container with one of our names is left alone."""
 
 import asyncio
 import signal
@@ -61,7 +61,7 @@ class Containers:
             raise SandboxFailed(f"the data directory cannot be used: {exc}") from exc
 
     async def close(self) -> None:
-        """Let go of everything; containers go on."""
+        """Close every connection; containers go on."""
         for session_id in list(self._switchboards):
             await self.hang_up(session_id)
         self.host.close()
@@ -124,8 +124,8 @@ class Containers:
             raise _nothing_known(exc) from exc
 
     async def end(self, home: SandboxHome, *, patience: float) -> None:
-        """End and remove the session's container; it has `patience` seconds to end in order. Nothing there is fine.
-        Raises SandboxUnavailable, SandboxFailed; then its note stays, and it is found again."""
+        """End and remove the session's container; it has `patience` seconds to end in order. No error if there is
+        none. Raises SandboxUnavailable, SandboxFailed; then its note stays, and it is found again."""
         found = await self.find(home.session_id)
         if found is None and await self._is_noted_by_another(home):
             home.drop_note()

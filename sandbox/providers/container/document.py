@@ -34,13 +34,13 @@ _MASKED = (
     *("/sys/block", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices/virtual/powercap", "/sys/firmware"),
     *("/sys/hypervisor", "/sys/kernel", "/sys/module", "/sys/power"),
 )
-# What an image may have set for its programs would change the loader or the Python of the bridge.
+# Variables of an image that would change the loader or the Python of the bridge.
 _SILENCED = ("LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
-    """What one container may use. What its engine cannot hold it to, the engine tells."""
+    """The limits of one container. The engine reports those that it cannot enforce."""
 
     memory_bytes: int = 4 << 30
     cpus: float = 2.0
@@ -50,7 +50,7 @@ class ContainerLimits:
     file_bytes: int = 16 << 30
 
     def with_those_of(self, asked: ResourceLimits) -> "ContainerLimits":
-        """What is asked for takes the place of what every container gets."""
+        """The requested limits replace those that every container gets."""
         return replace(
             self,
             memory_bytes=self.memory_bytes if asked.memory is None else asked.memory,
@@ -104,7 +104,7 @@ def container_name(installation: str, home: str, session_id: str) -> str:
 
 
 def labels(installation: str, home: str = "", session_id: str = "") -> dict[str, str]:
-    """By which the containers of an installation are found, and what each of them says of itself."""
+    """The labels by which the containers of an installation are found, with each one's own facts."""
     own = {f"{LABEL}home": home, f"{LABEL}session": session_id} if home else {}
     return {f"{LABEL}installation": installation, **own}
 
@@ -123,8 +123,8 @@ def label(found: Mapping[str, Any], name: str) -> str:
 
 
 def inner_paths() -> InnerPaths:
-    """What directories are called inside. Programs know the two roots as mounts of their own; to the bridge both are in
-    one mount, so that a restored tree takes their place in one step."""
+    """Directories by their names inside. Programs see the two roots as separate mounts; the bridge has both in one
+    mount, so that a restored tree replaces them in one step."""
     return InnerPaths(KEPT, WORKSPACE, AGENT, STATE, f"{KIT}/packages")
 
 
@@ -162,7 +162,7 @@ def container(plan: ContainerPlan) -> dict[str, Any]:
             "ShmSize": min(_SHM_BYTES, limits.tmp),
             "LogConfig": {"Type": "none"},
             "RestartPolicy": {"Name": "no"},
-            "AutoRemove": False,  # why it ended is to be asked
+            "AutoRemove": False,  # the reason of its end is read afterwards
             "Mounts": [*map(_mount, plan.binds), _tmpfs(limits.tmp)],
             **({"Runtime": plan.runtime} if plan.runtime else {}),
         },

@@ -1,12 +1,12 @@
-"""The first program in a container: fetch what a bridge is started with, hold itself back, become the bridge.
+"""The first program in a container: it fetches the bridge's configuration, limits itself, and becomes the bridge.
 
-An engine hands down no descriptors; it shows arguments and environment to whoever may inspect, and writes both to its
+An engine passes no descriptors; it shows arguments and environment to anybody who may inspect, and writes both to its
 disk. So a container gets a read-only directory with one socket in it. Over that the gateway sends three descriptors:
 the configuration (a pipe), the listening socket, bound outside where nothing inside can reach or replace it, and the
-log. From here on everything is as in a sandbox of the local fleet. Where no listening socket gets in, the connection to
-the door stays, and brings the others (sandbox/bridge/handed.py).
+log. From here on everything is as in a sandbox of the local fleet. If no listening socket can get in, the connection
+to the door stays, and brings the others (sandbox/bridge/handed.py).
 
-It runs from the kit, whose packages it must name itself, and imports nothing else of ours before that.
+It runs from the kit. It must name the kit's packages itself, and imports nothing else of ours before that.
 
     <kit>/python -I -S door.py <path of the door> <seconds> <rlimits as JSON>
 """
@@ -47,7 +47,7 @@ def hold_back() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_SET_NAME, b"holdfast-bridge", 0, 0, 0)
     program = seccomp.program()
-    if program is None:  # for this architecture there is none: the engine's is what there is
+    if program is None:  # there is none for this architecture: the engine's filter applies
         return
     code = ctypes.create_string_buffer(program, len(program))
     given = _Program(len(program) // 8, ctypes.addressof(code))
@@ -56,8 +56,8 @@ def hold_back() -> None:
 
 
 def _receive(door: str, seconds: float) -> list[str]:
-    """What the gateway sends, as a bridge is told of it. One that never says anything is not waited for: this container
-    would be nobody's."""
+    """The gateway's message, in the form of a bridge's configuration. A silent gateway is not waited for: this
+    container would be nobody's."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(seconds)
     connection.connect(door)

@@ -1,7 +1,7 @@
 """The gateway's side of the door: a socket that one container can see, once, for as long as it starts.
 
 The directory with the door is mounted read-only, so nothing inside can put another socket in its place. The door is
-gone as soon as the first program inside was let in. Who knocks is told by the kernel: only the uid that the container
+gone as soon as the first program inside was let in. The kernel identifies a caller: only the uid that the container
 runs with, and its first process, get anything.
 """
 
@@ -22,7 +22,7 @@ DOOR = "door"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is at the other end of a socket, as this host counts. `pid` is 0 for one that we cannot see."""
+    """The process at the other end of a socket, in this host's numbers. `pid` is 0 if it is invisible from here."""
 
     pid: int
     uid: int
@@ -36,14 +36,14 @@ class Doorway:
 
     async def hand_over(self, descriptors: list[int], uid: int, is_first: Callable[[int], Awaitable[bool]]) -> Caller:
         """Send the descriptors to the first program of the container: one with this `uid`, whose pid `is_first`.
-        Whoever else knocks is sent away. Waits for ever."""
+        Others are sent away. Waits for ever."""
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(self.listener)
             with connection:
                 caller = _caller(connection)
                 if caller.uid == uid and (caller.pid == 0 or await is_first(caller.pid)):
-                    connection.setblocking(True)  # what is sent fits into any socket's buffer
+                    connection.setblocking(True)  # the message fits into any socket's buffer
                     socket.send_fds(connection, [b"h"], descriptors)
                     return caller
 

@@ -1,7 +1,7 @@
 """The part of the Docker Engine's API that sandboxes need, over the engine's socket on this host.
 
-Every answer is bounded in size and time. What no engine answers, and no answer at all, is SandboxUnavailable: nothing
-is known then, and nothing may be taken for gone. A refusal is EngineRefused, with the engine's own words.
+Every answer is bounded in size and time. No answer, or one that no engine would give, is SandboxUnavailable: then
+nothing is known, and nothing may count as gone. A refusal is EngineRefused, with the engine's own text.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ class EngineRefused(SandboxFailed):
 
 
 class TooLong(SandboxFailed):
-    """What is in an image is longer than it may be: no fault of the engine's."""
+    """A file or a list in an image exceeds its bound: the engine is not at fault."""
 
 
 class Engine:
     """Constructing one does no I/O. A connection serves one request: on a unix socket another costs next to nothing,
-    and none is left of an engine that was restarted."""
+    and no connection to a restarted engine remains."""
 
     def __init__(self, address: str, *, timeout: float = ASK_SECONDS) -> None:
         """Raises ValueError if it is not the address of an engine on this host."""
@@ -67,7 +67,7 @@ class Engine:
         return await self._object("GET", "/info")
 
     async def version(self) -> dict[str, Any]:
-        """What it is, and which versions of the API it speaks."""
+        """The engine's name, and its versions of the API."""
         return await self._object("GET", "/version")
 
     async def ping(self) -> None:
@@ -75,11 +75,11 @@ class Engine:
         await self._ask("GET", "/_ping")
 
     async def image(self, name: str) -> dict[str, Any] | None:
-        """What is known of an image; None if it is not there."""
+        """The facts about an image; None if it is not there."""
         return await self._object_or_none("GET", f"/images/{_quoted(name)}/json")
 
     async def create(self, name: str, container: Mapping[str, Any]) -> tuple[str, list[str]]:
-        """The new container's id, and what the engine warns about."""
+        """The new container's id, and the engine's warnings."""
         made = await self._object("POST", "/containers/create", query={"name": name}, body=container)
         with self._unavailable():
             return _id(made), texts(made.get("Warnings"))
@@ -91,21 +91,21 @@ class Engine:
         return await self._object_or_none("GET", f"/containers/{_quoted(container)}/json")
 
     async def stats(self, container: str) -> dict[str, Any] | None:
-        """What it uses now; None if it is not there."""
+        """Its present usage; None if it is not there."""
         query = {"stream": "false", "one-shot": "true"}
         status, content = await self._ask("GET", f"/containers/{_quoted(container)}/stats", query=query, fine=(_GONE,))
         with self._unavailable():
             return None if status == _GONE else members(document(content))
 
     async def wait(self, container: str, seconds: float) -> int | None:
-        """Wait for its end, and return its exit code; None if it was not told. Raises TimeoutError."""
+        """Wait for its end, and return its exit code; None if unknown. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             ended = await self._object("POST", f"/containers/{_quoted(container)}/wait", seconds=seconds + 1)
         code = ended.get("StatusCode")
         return code if isinstance(code, int) else None
 
     async def stop(self, container: str, seconds: float) -> None:
-        """SIGTERM, and SIGKILL after so many seconds. One that does not run, or is not there, is fine."""
+        """SIGTERM, and SIGKILL after so many seconds. No error if it does not run, or is not there."""
         query = {"t": str(max(1, round(seconds)))}
         path = f"/containers/{_quoted(container)}/stop"
         await self._ask("POST", path, query=query, fine=(304, _GONE), seconds=seconds + self._timeout)
@@ -114,7 +114,7 @@ class Engine:
         """SIGKILL to its first process. False: it did not run."""
         try:
             status, _ = await self._ask("POST", f"/containers/{_quoted(container)}/kill", fine=(_GONE, _IN_USE))
-        except EngineRefused:  # by its status alone Podman does not tell why
+        except EngineRefused:  # Podman's status alone does not tell why
             if state(await self.inspect(container)).get("Running"):
                 raise
             return False
@@ -130,7 +130,7 @@ class Engine:
                     status, _ = await self._ask("DELETE", path, query=query, fine=(_GONE, _IN_USE))
                     if status != _IN_USE:
                         return
-                    await asyncio.sleep(0.05)  # somebody else is removing it
+                    await asyncio.sleep(0.05)  # another request is removing it
 
     async def list(
         self, labels: Mapping[str, str], *, stopped: bool = False, only: str | None = None
@@ -146,8 +146,8 @@ class Engine:
             return [members(each) for each in found]
 
     async def read_file(self, container: str, path: str, most: int) -> bytes | None:
-        """A file in a container, whether it runs or not; None if there is no such file. Raises TooLong for one that
-        comes in more than `most` bytes."""
+        """A file in a container, whether it runs or not; None if there is no such file. Raises TooLong if it has more
+        than `most` bytes."""
         where = f"/containers/{_quoted(container)}/archive"
         status, content = await self._ask("GET", where, query={"path": path}, fine=(_GONE,), most=most, whole=False)
         if len(content) > most:
@@ -163,17 +163,17 @@ class Engine:
     async def events(
         self, labels: Mapping[str, str], *, since: int | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """What happens to the containers that carry these labels, from now or from that second on, until the engine
-        goes away (SandboxUnavailable)."""
+        """Events of the containers with these labels, from now or from that second on, until the engine goes away
+        (SandboxUnavailable)."""
         query = {"filters": json.dumps({"type": ["container"], "label": _pairs(labels)})}
         query |= {} if since is None else {"since": str(since)}
         async for message in self._lines("GET", "/events", query, {}, None):
             yield message
 
     async def pull(self, image: str, *, login: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """Fetch an image; what the engine tells of it: `status`, `id` of a layer, `progressDetail`. `login` is what
-        X-Registry-Auth is to say. How long it may take is the caller's to say. Raises EngineRefused, also for an error
-        that comes last."""
+        """Fetch an image; yields the engine's reports: `status`, `id` of a layer, `progressDetail`. `login` is the
+        value of X-Registry-Auth. The caller bounds the time. Raises EngineRefused, also for an error that comes last.
+        """
         name, tag = name_and_tag(image)
         query = {"fromImage": name} | ({"tag": tag} if tag else {})
         headers = {"X-Registry-Auth": login} if login else {}
@@ -184,7 +184,7 @@ class Engine:
 
     async def in_registry(self, image: str, *, login: str = "") -> dict[str, Any]:
         """What the image's registry says of it, without fetching it; `login` as for a pull. Raises EngineRefused with
-        what the registry said, or why it cannot be reached. Podman cannot ask."""
+        the registry's text, or why it cannot be reached. Podman cannot ask."""
         headers = {"X-Registry-Auth": login} if login else {}
         return await self._object("GET", f"/distribution/{_quoted(image)}/json", headers=headers)
 
@@ -246,7 +246,7 @@ class Engine:
     async def _lines(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], silence: float | None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """The messages of a stream as they come; between two there may be so many seconds."""
+        """The messages of a stream as they come, with at most so many seconds between two."""
         lines = JsonLines()
         connection: Connection | None = None
         try:
@@ -273,8 +273,8 @@ class Engine:
                 connection.close()
 
     async def _versioned(self, path: str, query: Mapping[str, str] | None) -> str:
-        """The path in the version that both speak. It is asked for again when the engine went away: what returns may
-        be another."""
+        """The path in the version that both speak. The version is asked for again after the engine went away: another
+        engine may come back."""
         if not self._version:
             connection = await connect(self._endpoint)
             try:
@@ -287,7 +287,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _unavailable(self) -> Iterator[None]:
-        """Says SandboxUnavailable for whatever goes wrong between here and the engine."""
+        """Turns every failure between here and the engine into SandboxUnavailable."""
         try:
             yield
         except (OSError, BadAnswer) as exc:

@@ -1,6 +1,6 @@
-"""What a container engine says, read and checked: versions, complaints, streams of JSON lines. Pure.
+"""Reads and checks a container engine's answers: versions, complaints, streams of JSON lines. Pure.
 
-An engine is trusted, for it is root. It is not taken to be free of bugs: everything it says has a bound and a shape.
+An engine is trusted, for it is root. But it may have bugs: every answer has a bound and a shape.
 """
 
 import json
@@ -18,7 +18,7 @@ _SAID = 500
 
 
 class BadAnswer(ValueError):
-    """It is not what an engine answers. The text is ours."""
+    """No engine answers like this. The text is ours."""
 
 
 def negotiated(answer: Any) -> str:
@@ -58,7 +58,7 @@ def inner(value: Any, *names: str) -> dict[str, Any]:
 
 
 def state(container: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What an inspected container says of how it is; {} if it says nothing, or is none."""
+    """The state of an inspected container; {} if it has none."""
     found = (container or {}).get("State")
     return found if isinstance(found, dict) else {}
 
@@ -76,8 +76,8 @@ def held_to(container: Mapping[str, Any]) -> ResourceLimits:
 
 
 def enforced(asked: ResourceLimits, stats: Mapping[str, Any]) -> ResourceLimits:
-    """Of these limits those that the kernel holds the container to, as far as the engine tells: one that may not set
-    control groups takes a limit, warns, and sets none. Of processors it tells nothing."""
+    """Those of these limits that the kernel enforces, as far as the engine reports: an engine that may not set
+    control groups takes a limit, warns, and sets none. It reports nothing about processors."""
     memory = _count(_within(stats, "memory_stats").get("limit"))
     pids = _count(_within(stats, "pids_stats").get("limit"))
     return ResourceLimits(
@@ -92,7 +92,7 @@ def _is_more(told: int | None, asked: int | None) -> bool:
 
 
 def usage(stats: Mapping[str, Any]) -> ResourceUsage:
-    """What /containers/.../stats says of now. None where it says nothing: an engine may be kept from counting."""
+    """The present usage in /containers/.../stats. None for a missing number: an engine may be unable to count."""
     nanoseconds = _count(_within(stats, "cpu_stats", "cpu_usage").get("total_usage"))
     return ResourceUsage(
         memory=_count(_within(stats, "memory_stats").get("usage")),
@@ -102,7 +102,7 @@ def usage(stats: Mapping[str, Any]) -> ResourceUsage:
 
 
 def machine_of(info: Mapping[str, Any]) -> ProviderHealth:
-    """What /info says of the machine that containers share."""
+    """The machine that containers share, from /info."""
     return ProviderHealth(cpus=_count(info.get("NCPU")), memory=_count(info.get("MemTotal")))
 
 
@@ -156,7 +156,7 @@ class JsonLines:
         return [members(document(line)) for line in lines if line.strip()]
 
     def end(self) -> list[dict[str, Any]]:
-        """What came without a newline at its end."""
+        """The rest without a newline, at the end."""
         return self.feed(b"\n") if self._rest else []
 
 
@@ -167,7 +167,7 @@ def _within(value: Any, *names: str) -> Mapping[str, Any]:
 
 
 def _count(value: Any) -> int | None:
-    """A positive number; engines say 0, -1 or null for what is not limited or not counted."""
+    """A positive number; engines write 0, -1 or null for no limit or no count."""
     return value if isinstance(value, int) and value > 0 else None
 
 

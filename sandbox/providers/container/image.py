@@ -1,4 +1,4 @@
-"""What is asked of an image and of an engine before a container is made of them. Pure."""
+"""Checks of an image and an engine before a container is made. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from sandbox.ports.images import read_reference
 from sandbox.providers.container.engine_answers import BadAnswer, inner, texts
 
 ROOT_USER, INNER_UID = 0, 1000
-OWN = "holdfast-sandbox"  # what deploy/sandbox.Dockerfile makes; sessions run in it unless another is named
+OWN = "holdfast-sandbox"  # the image of deploy/sandbox.Dockerfile; the default of sessions
 _LOADERS = {
     ("glibc", "x86_64"): ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-x86-64.so.2"),
     ("glibc", "aarch64"): ("/lib/ld-linux-aarch64.so.1",),
@@ -20,7 +20,7 @@ _SAME = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class Unusable(Exception):
-    """Such a container could not run. The text is for the user: what to do."""
+    """Such a container could not run. The text tells the user what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class Image:
     id: str
     env: Mapping[str, str]
     cpu: str
-    digest: str = ""  # as a registry has it, name and all; "": none is known to have it
+    digest: str = ""  # in a registry, name and all; "": no registry is known to have it
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerUser:
-    """Whom a container runs as: `uid` inside, `owner` outside. The kept roots are the owner's. `given`: they must be
-    given to that owner first, because the gateway is root and makes what is root's."""
+    """The user of a container: `uid` inside, `owner` outside. The kept roots belong to the owner. `given`: they must
+    be given to that owner first, because the gateway is root and makes files as root."""
 
     uid: int
     gid: int

@@ -1,5 +1,5 @@
-"""What an image has in it that a start must know. An image's files can be read only as a container's, so one is made of
-it, never started, and removed."""
+"""Facts about an image that a start needs. Only a container's files can be read, so a container is made of the image,
+never started, and removed."""
 
 import contextlib
 import platform
@@ -28,7 +28,7 @@ class ImageFiles:
                 raise SandboxFailed(f"no session can run in this image: its {exc}") from exc
 
     async def check_libc(self, image: Image, named: str, libc: str) -> None:
-        """Raises SandboxFailed unless a program that is linked to `libc` can run in it. What is right is remembered."""
+        """Raises SandboxFailed unless a program that is linked to `libc` can run in it. A good result is remembered."""
         if not libc or (image.id, libc) in self._with_libc:
             return
         async with self._looked_into(image) as container:

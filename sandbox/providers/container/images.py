@@ -1,4 +1,4 @@
-"""The image of a session's containers: what it began with, or what its name means now; fetched if it is not there."""
+"""The image of a session's containers: its first one, or the present meaning of its name; fetched if it is missing."""
 
 import platform
 
@@ -21,7 +21,7 @@ class EngineImages:
         self._pulls = pulls
 
     async def missing(self) -> str | None:
-        """What is to be said if the default one is not there. Raises SandboxUnavailable, EngineRefused."""
+        """The text for a missing default image. Raises SandboxUnavailable, EngineRefused."""
         if await self._engine.image(asked_of_engine(self.default)) is not None:
             return None
         if self._pulls is None or not may_be_fetched(self.default):

@@ -1,9 +1,9 @@
-"""By which ids the containers of this gateway are known.
+"""The ids by which this gateway's containers are known.
 
-The installation's id is kept in the store: whoever opens the store finds the containers that belong to it, and two
-installations can share an engine. The data directory has an id of its own beside it, for containers mount the roots
-that lie in it: a second directory on the same store, or a copy of the store that was put back elsewhere, has other
-containers for the same sessions, and may not touch these. The first directory's id becomes the installation's.
+The installation's id is in the store: a gateway that opens the store finds the containers that belong to it, and two
+installations can share an engine. The data directory has its own id, because containers mount its roots. A second
+directory on the same store, or a copy of the store that was restored elsewhere, has other containers for the same
+sessions, and may not touch these. The first directory's id becomes the installation's.
 """
 
 import json
@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-# What the store says when the id is proposed to it; None if it does not answer now.
+# The store's answer when the id is proposed to it; None if it does not answer now.
 Propose = Callable[[str], Awaitable[str | None]]
 
-# Of containers that were made to try an engine, and of no session's. Any gateway may clear away what is left of them.
+# Of containers that were made to try an engine, and belong to no session. Any gateway may remove their remains.
 TRIALS = "doctor"
 
 _ID = re.compile(r"[0-9a-zA-Z-]{1,64}")
@@ -41,7 +41,7 @@ class Installation:
         return self.known[0]
 
     def open(self) -> None:
-        """Read what is noted, and make the directory's own id if there is none. Raises OSError."""
+        """Read the noted ids, and make the directory's own id if there is none. Raises OSError."""
         inode = str(self._own.parent.stat().st_ino)
         is_copy = _read_id(self._inode) not in ("", inode)
         self.home = ("" if is_copy else _read_id(self._own)) or _make_own(self._own)

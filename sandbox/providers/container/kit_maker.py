@@ -3,8 +3,9 @@
     python -m sandbox.providers.container.kit_maker <directory of kits>
 
 It is this very interpreter with the loader it was linked for, every shared library, the part of the standard library
-that a bridge can reach, its packages, and the `sandbox` package. Nothing is compiled, downloaded or installed. A kit is
-named after all that it is made of, so another version makes another one, and it is in its place whole or not at all.
+that a bridge can reach, its packages, and the `sandbox` package. Nothing is compiled, downloaded or installed. A
+kit's name depends on all its content, so another version makes another kit, and it is in its place whole or not at
+all.
 """
 
 import compileall
@@ -78,7 +79,7 @@ def name() -> str:
 
 
 def is_whole(kit: Path) -> bool:
-    """Whether it is as it was made, down to the last byte."""
+    """Whether it is unchanged, down to the last byte."""
     try:
         return (kit / MANIFEST).read_text() == _digest(kit)
     except OSError:
@@ -86,7 +87,7 @@ def is_whole(kit: Path) -> bool:
 
 
 def make(kits: Path) -> Path:
-    """The kit of this installation, made unless it is there. One is made at a time; the others wait and find it.
+    """The kit of this installation, made unless it is there. One is made at a time; other callers wait and find it.
     Raises KitFailed, OSError."""
     kits.mkdir(mode=0o755, parents=True, exist_ok=True)
     with open(os.open(kits / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as lock:
@@ -109,8 +110,8 @@ def make(kits: Path) -> Path:
 
 
 def start_line(kit: str) -> list[str]:
-    """What runs the kit's Python that lies in `kit`: by its own loader, so that neither libraries nor settings of the
-    image count, and nothing is left in the environment of what it starts."""
+    """The command line of the Python in `kit`: by its own loader, so that neither libraries nor settings of the image
+    count, and no variable is left for its children."""
     own = ["--inhibit-cache", "--library-path", f"{kit}/lib", "--argv0", f"{kit}/python"]
     return [f"{kit}/ld.so", *own, f"{kit}/python"]
 
@@ -147,8 +148,8 @@ def _copy(place: Path, directory: Path) -> None:
 
 
 def _copy_libraries(kit: Path, directories: Iterable[Path]) -> None:
-    """Every library that something in the kit is linked to, and the loader. A library that a wheel brings lies beside
-    what uses it, and is there already."""
+    """Copy every library that something in the kit is linked to, and the loader. A wheel's own library lies beside
+    its user, and is there already."""
     programs = [Path(sys.executable).resolve(), *(so for each in directories for so in each.rglob("*.so*"))]
     told = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False).stdout
     loader = _LOADER.search(told)

@@ -33,7 +33,7 @@ class Kits:
             return self._kit
 
     def unused(self, used: Collection[str]) -> list[Path]:
-        """The kits that are neither this gateway's nor `used`. The current one must have been asked for."""
+        """The kits that are neither this gateway's nor `used`. Ask for the current one first."""
         found = []
         with contextlib.suppress(FileNotFoundError):
             for entry in self._directory.iterdir():

@@ -1,9 +1,9 @@
 """Which containers are left over. Pure.
 
 Nobody can use a container that has ended, that was made and never started, or that runs without a note in this data
-directory: the note has its token. Not left over is one that the engine calls ended while its first process runs on: an
-engine that lost its containerd does so. Containers of another data directory are another gateway's. If that is gone,
-they end by themselves, and what is left of them goes after an hour.
+directory: the note has its token. One that the engine calls ended while its first process runs on is not left over:
+an engine that lost its containerd reports so. Containers of another data directory are another gateway's. If that is
+gone, they end by themselves, and their remains go after an hour.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.providers.container.document import home_of, label
 
-GRACE_SECONDS = 120.0  # for what is made and removed within one step of a start
+GRACE_SECONDS = 120.0  # for a container that is made and removed within one step of a start
 ELSEWHERE_SECONDS = 3600.0
 
 _RUNS = ("running", "paused")
@@ -19,13 +19,13 @@ _ENDED = ("exited", "stopped", "dead")
 
 
 def why_left_over(found: Mapping[str, Any], home: str, *, named: bool, alive: bool, now: float) -> str | None:
-    """Why a container, as the engine lists it, is left over; None if it is not. `named`: a note of the data directory
-    `home` names it; `alive`: the first process that this notes lives. Nobody may be starting its session."""
+    """Why a listed container is left over; None if it is not. `named`: a note of the data directory `home` names it;
+    `alive`: the first process in that note lives. Nobody may be starting its session."""
     state = found.get("State")
     if home_of(found) != home:
         late = state not in _RUNS and _age(found, now) > ELSEWHERE_SECONDS
         return "it has ended, and belongs to another data directory" if late else None
-    if not label(found, "session"):  # its image's files were looked at
+    if not label(found, "session"):  # made to read its image's files
         return "no session needs it any more" if _age(found, now) > GRACE_SECONDS else None
     if state in _ENDED:
         return None if named and alive else "it has ended"

@@ -1,7 +1,7 @@
-"""Logins of registries, from a file as Docker's `config.json` and Podman's `auth.json` are.
+"""Logins of registries, from a file in the form of Docker's `config.json` and Podman's `auth.json`.
 
-`LoginFile` reads it, at each pull: logins of some registries are good for hours. All else decides. What the file holds
-is in no message.
+`LoginFile` reads it, at each pull: logins of some registries are good for hours. All else decides. No message
+contains anything of the file.
 """
 
 import base64
@@ -40,7 +40,7 @@ class Login:
 
     @property
     def header(self) -> str:
-        """What X-Registry-Auth is to say."""
+        """The value of X-Registry-Auth."""
         who = {"username": self.user, "password": self.password}
         said = {"identitytoken": self.identity_token} if self.identity_token else who
         whole = {**said, "serveraddress": self.place.partition("/")[0]}

@@ -1,7 +1,7 @@
-"""Why an image could not be had, in words for whoever wants to run in it. Pure.
+"""Why an image could not be fetched, in words for the user. Pure.
 
-An engine passes on what a registry, the network or its disk said, as text. So this goes by words, those of Docker and
-of Podman, and adds the engine's own.
+An engine passes on texts of a registry, the network or its disk. So this goes by words, those of Docker and of
+Podman, and adds the engine's own.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ RESULTS = (
 def pull_failure(image: str, said: str, *, status: int = 0, cpu: str = "", with_login: bool = False) -> PullFailure:
     """`said` is the engine's complaint and `status` HTTP's, 0 if it came inside of an answer. `cpu` is this host's."""
     text = said.lower()
-    for name in _spellings(image):  # an image may be called what a failure is
+    for name in _spellings(image):  # an image's name may contain the words of a failure
         text = text.replace(name, "")
 
     def has(words: tuple[str, ...]) -> bool:

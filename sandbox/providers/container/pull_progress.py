@@ -1,8 +1,8 @@
-"""How far a pull has come, from what an engine says of it. Pure.
+"""The progress of a pull, from the engine's reports. Pure.
 
-Docker tells of each layer how much is there, then how much is unpacked; Podman tells of a layer that it begins and
-ends, and of its bytes if it takes long. A pull makes progress when a layer comes further. Messages alone are none: an
-engine that waits for a registry to come back counts the seconds aloud.
+Docker reports for each layer how much is there, then how much is unpacked. Podman reports the begin and the end of a
+layer, and its bytes if it takes long. A pull makes progress when a layer does. Messages alone do not count: an engine
+that waits for a registry to come back counts the seconds aloud.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ class PullProgress:
 
     def _downloaded(self, layer: str, current: int, total: int) -> bool:
         before, _ = self._got.get(layer, (0, 0))
-        if current <= before:  # it begins anew, say: that is no progress until it is beyond
+        if current <= before:  # a restarted layer makes no progress until it is beyond its old place
             return False
         self._got[layer] = (current, max(current, total))
         return True

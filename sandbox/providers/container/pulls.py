@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 300.0
 
 
 class Puller(Protocol):
-    """What an Engine is to a pull."""
+    """The part of an Engine that a pull needs."""
 
     def pull(self, image: str, *, login: str = "") -> AsyncGenerator[dict[str, Any], None]: ...
 
@@ -54,7 +54,7 @@ class PullEnd:
 class _Pull:
     def __init__(self, image: str) -> None:
         self.progress = PullProgress(image)
-        self.told: list[OnProgress] = []  # one for each who waits
+        self.told: list[OnProgress] = []  # one for each waiting start
         self.task: asyncio.Task[Exception | None]
 
 
@@ -81,7 +81,8 @@ class ImagePulls:
         self._under_way: dict[str, _Pull] = {}
 
     async def pull(self, image: str, told: OnProgress) -> None:
-        """Have it fetched. `told` hears how far it is, at first at once. Raises SandboxFailed, SandboxUnavailable."""
+        """Have it fetched. `told` is called with the progress, for the first time at once. Raises SandboxFailed,
+        SandboxUnavailable."""
         pull = self._under_way.get(image)
         if pull is None:
             pull = self._under_way[image] = _Pull(image)
@@ -108,12 +109,12 @@ class ImagePulls:
             await asyncio.wait(tasks)
 
     def _forget(self, image: str, pull: _Pull) -> None:
-        """Who comes now begins another."""
+        """A later request begins another pull."""
         if self._under_way.get(image) is pull:
             del self._under_way[image]
 
     async def _run(self, image: str, pull: _Pull) -> Exception | None:
-        """What it failed with."""
+        """The error of the pull."""
         now = asyncio.get_running_loop().time
         began, failure = now(), PullFailure(CANCELLED, "")
         try:
@@ -173,7 +174,7 @@ class ImagePulls:
         return PullFailure(OK, "")
 
     async def _login(self, image: str) -> str:
-        """What X-Registry-Auth is to say; "": nothing. Raises BadLogins."""
+        """The value of X-Registry-Auth; "": none. Raises BadLogins."""
         if self._logins is None:
             return ""
         found = login_for(await asyncio.to_thread(self._logins.read), read_reference(image))

@@ -1,6 +1,7 @@
-"""One start of one container: made, noted, let in through the door, told everything, and awaited.
+"""One start of one container: made, noted, let in through the door, configured, and awaited.
 
-A container that ends on its way is noticed at once, whatever it ended of: nobody waits for a bridge that will not come.
+A container that ends on its way is noticed at once, whatever the reason: nobody waits for a bridge that will not
+come.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ class ContainerStart:
             raise ContainerFailed(_words(exc)) from exc
 
     async def _run(self) -> None:
-        with contextlib.ExitStack() as ours:  # what the bridge is given; here nothing of it may stay open
+        with contextlib.ExitStack() as ours:  # descriptors for the bridge; none of them may stay open here
             config, config_end = os.pipe()
             ours.callback(os.close, config)
             ours.callback(os.close, config_end)
@@ -88,7 +89,7 @@ class ContainerStart:
         name = self.containers.name(session_id)
         creating = asyncio.create_task(engine.create(name, document.container(self.plan)), name="container.create")
         try:
-            # What the engine has begun cannot be called back: it must be there before it can be removed.
+            # The engine's work cannot be called back: the container must be there before it can be removed.
             container, warnings = await asyncio.shield(creating)
         except asyncio.CancelledError:
             await _over(creating)
@@ -111,7 +112,7 @@ class ContainerStart:
 
     @contextlib.asynccontextmanager
     async def _not_beyond_its_end(self, container: str) -> AsyncIterator[Callable[[Awaitable[T]], Awaitable[T]]]:
-        """Gives what awaits something until the container has ended, or the time for a start has."""
+        """Awaits something until the container has ended, or the time for a start is over."""
         ending = asyncio.create_task(self.containers.engine.wait(container, self.seconds), name="container.wait")
 
         async def racing(work: Awaitable[T]) -> T:
@@ -137,7 +138,7 @@ class ContainerStart:
             await _over(ending)
 
     async def _reason(self, container: str, ending: "asyncio.Task[int | None]") -> str:
-        """Why it ended. Raises what `wait` of the engine raised, but for its time being up."""
+        """Why it ended. Raises the errors of the engine's `wait`, except its timeout."""
         try:
             code = ending.result()
         except TimeoutError:
@@ -150,7 +151,7 @@ class ContainerStart:
 
 
 async def _over(work: "asyncio.Future[Any]") -> None:
-    """Wait for its end, whatever that is."""
+    """Wait for its end, with any result."""
     await asyncio.wait({work})
     if not work.cancelled():
         work.exception()

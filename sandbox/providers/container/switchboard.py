@@ -1,11 +1,12 @@
-"""Connections to bridges that can have no listening socket: gVisor lets connected sockets into a sandbox, and no other.
+"""Connections to bridges that can have no listening socket: gVisor lets connected sockets into a sandbox, and no
+other.
 
-The gateway listens for such a bridge where it would have listened itself, and hands each connection in, over one that
-the bridge keeps to its door. The door stays open while the sandbox runs, so that the bridge finds the next gateway.
-There it shows its token: whatever runs in its sandbox sees the door, too.
+The gateway listens in the place of such a bridge, and hands each connection in, over one that the bridge keeps to its
+door. The door stays open while the sandbox runs, so that the bridge finds the next gateway. There it shows its token,
+because other programs in its sandbox see the door, too.
 
-Bounds: the kernel's for connections that nobody has accepted yet; an accepted one waits so long for its bridge, then it
-is closed, as by a bridge that is gone.
+Bounds: the kernel's for connections that nobody has accepted yet; an accepted one waits so long for its bridge, then
+it is closed, as by a bridge that is gone.
 """
 
 import asyncio
@@ -52,12 +53,12 @@ class Switchboard:
         self._door.close()
 
     async def _let_in(self) -> None:
-        """One bridge after the other; who does not show the token is sent away."""
+        """One bridge after the other; a caller without the token is sent away."""
         loop = asyncio.get_running_loop()
         while True:
             knocking = await _accepted(self._door.listener)
             shown = b""
-            with contextlib.suppress(OSError):  # also for one who says nothing
+            with contextlib.suppress(OSError):  # also for a silent caller
                 async with asyncio.timeout(KNOCK_SECONDS):
                     while len(shown) < len(self._token) and (piece := await loop.sock_recv(knocking, len(self._token))):
                         shown += piece

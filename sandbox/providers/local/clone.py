@@ -25,7 +25,7 @@ _NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Where a host was found, so that git connects there and nowhere else."""
+    """The address of a host, so that git connects there and nowhere else."""
 
     host: str
     port: int
@@ -33,7 +33,7 @@ class Pin:
 
 
 def check_repo(url: str, branch: str | None = None, *, allow_private: bool = False) -> None:
-    """Raise ValueError, with a text for the user, unless this may be given to git. Looks nothing up."""
+    """Raise ValueError, with a text for the user, unless git may get this. Looks nothing up."""
     host = _host(_parts(url))
     if not allow_private:
         _check_host(host)
@@ -84,7 +84,8 @@ def command(url: str, branch: str | None, into: str, pin: Pin | None) -> list[st
 
 
 def environment(base: dict[str, str]) -> dict[str, str]:
-    """What git runs with: the sandbox's environment without the session's secrets, and nothing it could ask or read."""
+    """git's environment: the sandbox's without the session's secrets, and without anything that git could ask or
+    read."""
     return {
         **base,
         "GIT_ALLOW_PROTOCOL": "https",
@@ -134,7 +135,8 @@ def _host(parts: SplitResult) -> str:
 
 def _check_host(host: str) -> None:
     labels = host.removesuffix(".").split(".")
-    # Whatever ends in a number is an IPv4 address to some resolver: decimal, octal, hex, or with parts left out.
+    # Some resolvers take a name that ends in a number as an IPv4 address: decimal, octal, hex, or with parts left
+    # out.
     if labels[-1].isdigit() or re.fullmatch(r"0x[0-9a-f]*", labels[-1]):
         if not re.fullmatch(r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})", host):
             raise ValueError("repoUrl: not a host name")

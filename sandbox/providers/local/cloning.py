@@ -1,7 +1,7 @@
-"""The repository that a session names, in its workspace before anything of the session runs.
+"""Puts a session's repository into its workspace before anything of the session runs.
 
-It is cloned beside the workspace, and takes the place of the empty one in one step. Of whatever ends a clone, no half
-workspace is left.
+It is cloned beside the workspace, and replaces the empty one in one step. However a clone ends, no half workspace is
+left.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ _FOR_GIT = ("GIT_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"
 
 class Cloning:
     def __init__(self, host: LocalHost, base_env: Mapping[str, str], *, seconds: float, allow_private: bool) -> None:
-        """Of `base_env`, git gets what is meant for it."""
+        """Of `base_env`, git gets its own variables."""
         self._host = host
         self._env = {name: value for name, value in base_env.items() if name.upper().startswith(_FOR_GIT)}
         self._seconds = seconds
         self._allow_private = allow_private
 
     def check(self, url: str, branch: str | None) -> None:
-        """Raise SandboxFailed unless git may be given this. Looks nothing up."""
+        """Raise SandboxFailed unless git may get this. Looks nothing up."""
         try:
             clone.check_repo(url, branch, allow_private=self._allow_private)
         except ValueError as exc:
@@ -44,8 +44,8 @@ class Cloning:
         *,
         give: Callable[[Path], None] = lambda tree: None,
     ) -> None:
-        """Clone as a sandbox of that level would, on the host's network. The workspace must be empty, or not there;
-        `give` is called with what was cloned before it takes that place. Raises SandboxFailed, OSError."""
+        """Clone as a sandbox of that level would, on the host's network. The workspace must be empty, or missing;
+        `give` is called with the clone before it takes that place. Raises SandboxFailed, OSError."""
         self.check(url, branch)
         try:
             pin = await asyncio.to_thread(clone.resolve, url, allow_private=self._allow_private)
