@@ -97,7 +97,7 @@ async def _film(browser: Browser, gateway: Gateway) -> None:
         await asyncio.sleep(2)
         await gateway.start()
         await tab.shows_answer("Are you still there?")
-        await tab.shows_screen("nothing was lost")
+        await tab.shows_screen("tick 60")
         await asyncio.sleep(1.5)
         camera.cancel()
         _develop(frames, PICTURES / "killed.gif")

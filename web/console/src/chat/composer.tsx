@@ -142,6 +142,6 @@ function Hint({ session, running, steers }: { session: SessionHandle; running: b
   if (session.sandbox.value.status === "archived") return <>Archived: revive it to go on.</>;
   if (session.sandbox.value.status === "sleeping") return <>Sleeping: a message wakes it.</>;
   if (steers) return <span class="keys">Enter: after this answer. Ctrl+Enter: into this answer</span>;
-  if (running) return <span class="keys">The agent is working. It answers your message after this one</span>;
+  if (running) return <span class="keys">Working. Your message waits for its turn</span>;
   return <span class="keys">Enter sends, Shift+Enter begins a new line</span>;
 }

@@ -69,7 +69,7 @@ function ListState() {
   if (phase === "online" || (phase === "connecting" && connection.value.attempt === 0)) return null;
   return (
     <p class="list-state" role="status" data-testid="list-state">
-      <span>{phase === "offline" ? "Offline: the list may be out of date" : "Reconnecting: the list may be out of date"}</span>
+      <span>{phase === "offline" ? "Offline: the list may be old" : "Reconnecting to the gateway"}</span>
       {phase === "waiting" ? (
         <Button small kind="quiet" onClick={tryNow}>
           now
