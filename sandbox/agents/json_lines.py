@@ -26,7 +26,7 @@ def read(line: bytes) -> dict[str, Any]:
     """The object on this line; an empty one if there is none."""
     try:
         found = _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = _read_halves(line)
     if not isinstance(found, dict):
         return {}
@@ -48,7 +48,7 @@ def _within(value: dict[str, Any], depth: int) -> bool:
 def _read_halves(line: bytes) -> Any:
     """Programs that cut text into pieces may write half a surrogate pair; the half is replaced."""
     try:
-        whole = json.dumps(json.loads(line), ensure_ascii=False)
+        whole = json.dumps(json.loads(line.decode("utf-8", "replace")), ensure_ascii=False)
         return _decoder.decode(whole.encode("utf-8", "replace"))
     except (ValueError, RecursionError, msgspec.DecodeError):
         return None

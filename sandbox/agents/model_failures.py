@@ -12,7 +12,9 @@ ATTEMPTS = 4  # of one request; Gemini's fourth comes 35 s after its first
 FAILURES = 6  # in a row, for agents that turn to another model and count anew
 GEMINI = re.compile(rb"\[WARN\] (Attempt ([0-9]{1,3}) failed.{0,400})")
 GEMINIS_END = re.compile(rb"[.:]? (?:Retrying|Max attempts)")
-OPENCODE = re.compile(rb'message="stream error".{1,1000} small=false .{0,1000}error\.error="([^"]{1,400})')
+OPENCODE = (b'message="stream error"', b" small=false ")  # small ones are those for titles
+OPENCODES_WORDS = b'error.error="'
+LONGEST = 400  # bytes of what it told
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,9 @@ def failed_attempt(line: bytes) -> FailedAttempt | None:
     """What a line of a log says of a failure; None if it says nothing of one."""
     if found := GEMINI.search(line):
         return FailedAttempt(int(found[2]), GEMINIS_END.split(found[1])[0].decode(errors="replace"))
-    if found := OPENCODE.search(line):
-        return FailedAttempt(None, found[1].decode(errors="replace"))
+    if all(each in line for each in OPENCODE):
+        told = line.partition(OPENCODES_WORDS)[2].partition(b'"')[0]
+        return FailedAttempt(None, told[:LONGEST].decode(errors="replace"))
     return None
 
 

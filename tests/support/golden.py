@@ -73,9 +73,11 @@ def told(out: Out) -> Iterator[Entry]:
 
 
 def line_of(entry: Entry) -> bytes:
-    """A line of the agent or the gateway: an object as JSON, or a text that is none."""
+    """A line of the agent or the gateway: an object as JSON, or a text that is none. Half a surrogate pair makes it a line
+    that is no UTF-8."""
     said = entry[-1]
-    return said.encode() if isinstance(said, str) else json.dumps(said, ensure_ascii=False).encode()
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    return text.encode(errors="surrogatepass")
 
 
 def put(core: Core, entry: Entry) -> Sequence[Out]:

@@ -564,7 +564,7 @@ class _Process:
             log_file.close()
             return
         log_file.write(chunk)
-        if (lines := self._log_splitter.feed(chunk)) and not self.over.done():
+        if self._guarded.reads_log and not self.over.done() and (lines := self._log_splitter.feed(chunk)):
             self._perform(self._guarded.logged(lines))
             self.input.write()
 

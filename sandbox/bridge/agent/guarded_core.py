@@ -51,6 +51,10 @@ class GuardedCore:
                 outs += [agent_event(out.kind, line) for out in said if isinstance(out, UnknownFrame)]
         return outs
 
+    @property
+    def reads_log(self) -> bool:
+        return isinstance(self.core, LogReadingCore)
+
     def logged(self, lines: Sequence[bytes]) -> Sequence[Out]:
         """Lines of the agent's log, for a core that reads it."""
         if not isinstance(self.core, LogReadingCore):

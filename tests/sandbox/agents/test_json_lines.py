@@ -124,6 +124,16 @@ def test_no_core_fails_at_what_can_just_be_read(agent: str) -> None:
         core.up([b'{"method":"item/completed","params":{"item":%b}}' % item])
 
 
+@pytest.mark.parametrize("broken", [b"\xff", b"\xe2\x82", b"\xed\xa0\x80", b"a\xf0"])
+def test_what_is_no_utf_8_is_replaced_and_the_rest_is_read(broken: bytes) -> None:
+    found = read(b'{"type":"result","text":"a' + broken + b'b"}')
+    assert found["type"] == "result"
+    assert found["text"].startswith("a")
+    assert found["text"].endswith("b")
+    assert "\ufffd" in found["text"]
+    assert read(broken) == read(b'{"type":' + broken) == {}
+
+
 def test_of_a_message_its_number_is_read() -> None:
     assert [seq_of(each) for each in ({"seq": 7}, {"seq": "7"}, {})] == [7, None, None]
 

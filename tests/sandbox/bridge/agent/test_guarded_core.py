@@ -51,6 +51,7 @@ def test_a_line_or_a_logged_line_that_breaks_it_costs_that_line() -> None:
     plain = GuardedCore(PlainCore(), "plain", all_events=True)
     assert frames(plain.up([b"1", b"2"])) == [1, 2]
     assert plain.logged([b"break"]) == ()
+    assert [plain.reads_log, guarded().reads_log] == [False, True]
 
 
 def test_with_all_events_what_is_not_known_is_passed_on() -> None:
