@@ -106,14 +106,18 @@ class AcpCore:
             case {"type": "message"}:
                 self.turn.begin(seq_of(frame))
                 words = words_of(frame.get("content")) or " "
-                yield self._prompt(words) if self.session else self._begin_for(words)
+                if self.session:
+                    yield self._prompt(words)
+                else:
+                    yield from self._begin_for(words)
             case {"type": "permission_response"}:
                 allowed = frame.get("allow") is True or frame.get("behavior") == "allow"
                 always = frame.get("always") is True
                 yield from self.turn.reply(frame, lambda asked: _chosen(asked, allowed, always=always))
             case {"type": "abort"} if self.turn.running and not self.turn.aborting:
                 self.turn.aborting = True
-                yield from self._cancel("the turn was aborted")
+                if self.session:
+                    yield from self._cancel("the turn was aborted")
             case {"type": "set_mode"}:
                 self._set_mode(frame.get("mode"))
 
@@ -126,9 +130,10 @@ class AcpCore:
     def _prompt(self, words: str) -> Out:
         return self._call("session/prompt", sessionId=self.session, prompt=[{"type": "text", "text": words}])
 
-    def _begin_for(self, words: str) -> Out:
+    def _begin_for(self, words: str) -> Iterator[Out]:
         self.waiting = words
-        return self._call("session/new", **self._where)
+        yield self._call("session/new", **self._where)
+        yield WakeAfter(START, START_SECONDS)
 
     @property
     def _where(self) -> dict[str, Any]:
@@ -192,9 +197,7 @@ class AcpCore:
             case "session/new" if failed:
                 yield WakeAfter(START, None)
                 self.is_refused, self.waiting = True, None
-                if self.turn.running:
-                    yield from self._error(said["error"])
-                    yield from self.turn.done(failed=True)
+                yield from self._end_failed(said["error"])
             case _ if failed:
                 yield from self._begin_anew()
             case _:
@@ -214,7 +217,17 @@ class AcpCore:
                     yield WakeAfter(AT_LAST, AT_LAST_SECONDS)
                 if self.waiting is not None:
                     words, self.waiting = self.waiting, None
-                    yield self._prompt(words)
+                    if self.turn.aborting:
+                        yield from self.turn.done()
+                    else:
+                        yield self._prompt(words)
+
+    def _end_failed(self, error: Any) -> Iterator[Out]:
+        """A turn that runs ends with this error, unless it was aborted."""
+        failed = not self.turn.aborting
+        if self.turn.running and failed:
+            yield from self._error(error)
+        yield from self.turn.done(failed=failed)
 
     def _open(self, capabilities: dict[str, Any]) -> Iterator[Out]:
         where = self._where
@@ -321,8 +334,9 @@ class AcpCore:
             yield from self._begin_anew()
             yield WakeAfter(START, START_SECONDS)
         elif asked and not self.session:
-            told = f"the agent did not answer {', '.join(asked)} within {START_SECONDS:g} s"
-            yield from self._error({"message": told})
+            told = {"message": f"the agent did not answer {', '.join(asked)} within {START_SECONDS:g} s"}
+            self.is_refused = False  # no further message is for this process
+            yield from self._end_failed(told) if self.turn.running else self._error(told)
             yield EndProcess("the agent could not begin a conversation")
 
     def _not_cancelled(self) -> Iterator[Out]:

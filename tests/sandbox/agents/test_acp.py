@@ -369,6 +369,30 @@ def test_a_conversation_that_is_never_loaded_is_begun_anew() -> None:
     assert up(core, method="session/update", params={"sessionId": RAN, "update": late}) == []
 
 
+def refused() -> AcpCore:
+    """A core whose agent begins a conversation for a message, after it could not."""
+    core, _ = begun()
+    up(core, id=2, error={"message": "Authentication required"})
+    assert core.down(b'{"type":"message","seq":1,"content":"go"}')[-1] == WakeAfter(START, START_SECONDS)
+    return core
+
+
+def test_a_message_whose_conversation_never_begins_is_answered() -> None:
+    core = refused()
+    error, done, end = heard(core.woken(START))
+    assert (error["code"], done["answers"], done["metadata"]) == ("agent", [1], {"error": True})
+    assert isinstance(end, EndProcess)
+    assert not core.ready
+
+
+@pytest.mark.parametrize("answer", [{"result": {"sessionId": RAN}}, {"error": {"message": "Authentication required"}}])
+def test_an_abort_while_a_conversation_begins_is_an_abort(answer: Any) -> None:
+    core = refused()
+    assert down(core, type="abort") == []
+    assert up(core, id=3, **answer)[-1] == {"type": "done", "answers": [1], "metadata": {"aborted": True}}
+    assert core.ready
+
+
 @pytest.mark.parametrize(("answers", "asked"), [(0, "initialize"), (1, "session/new")])
 def test_an_agent_that_does_not_begin_is_ended(answers: int, asked: str) -> None:
     core = AcpCore()
