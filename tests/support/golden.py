@@ -73,8 +73,8 @@ def told(out: Out) -> Iterator[Entry]:
 
 
 def line_of(entry: Entry) -> bytes:
-    """A line of the agent or the gateway: an object as JSON, or a text that is none. Half a surrogate pair makes it a line
-    that is no UTF-8."""
+    """A line of the agent or the gateway: an object as JSON, or a text that is none. Half a surrogate pair makes it a
+    line that is no UTF-8."""
     said = entry[-1]
     text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
     return text.encode(errors="surrogatepass")

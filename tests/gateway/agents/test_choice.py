@@ -55,6 +55,7 @@ def test_a_command_may_be_a_server(health: str, command: list[str]) -> None:
 
 def test_a_name_with_arguments_is_a_command() -> None:
     assert read_choice("codex exec --json").command == ("codex", "exec", "--json")
+    assert read_choice("codex exec --json").said == "codex exec --json"
 
 
 @pytest.mark.parametrize(

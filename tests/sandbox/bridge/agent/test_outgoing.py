@@ -55,6 +55,10 @@ def test_answers_that_the_agent_leaves_unread_are_unheeded_until_it_reads() -> N
     outgoing.cut()
     assert [*unheeded, outgoing.unheeded] == [False, True, False]
     assert outgoing.size == len(b"an answer")
+    outgoing = holding(b"first", b"x" * (UNREAD_BYTES + 1))
+    outgoing.grown(0)
+    outgoing.cut()
+    assert outgoing.unheeded, "there are too many still"
     outgoing = holding(b"x" * (UNREAD_BYTES + 1))
     outgoing.grown(0)
     outgoing.forget()
