@@ -1,7 +1,7 @@
 """Sessions on virtual time: a whole gateway without its front door, on memory adapters, and tabs that watch it.
 
-The store and the sandboxes of a `World` outlive its gateways. `kill` is kill -9: whatever the gateway had not stored
-is lost, whatever it had said was said. `leave` is the orderly end.
+The store and the sandboxes of a `World` outlive its gateways. `kill` is kill -9: everything that the gateway had not
+stored is lost, and everything it had sent stays sent. `leave` is the orderly end.
 """
 
 import asyncio
@@ -50,11 +50,11 @@ FULL = 1 << 20
 
 
 class RecordingOutlet:
-    """A socket's writing half that keeps what it is given. While `full` it reports a peer that does not read."""
+    """A socket's writing half that records its frames. While `full` it reports a peer that does not read."""
 
     def __init__(self, *, raw: bool = False) -> None:
         self.raw = raw
-        self.frames: list[dict[str, Any]] = []  # what chat sockets are sent, read
+        self.frames: list[dict[str, Any]] = []  # frames of chat sockets, parsed
         self.on_text: Callable[[bytes], None] | None = None
         self.on_frame: Callable[[dict[str, Any]], None] | None = None
         self.texts: list[bytes] = []
@@ -117,7 +117,7 @@ class RecordingOutlet:
 
 
 class Tab:
-    """One browser tab: what it was sent, and where it could resume."""
+    """One browser tab: the frames that it got, and where it could resume."""
 
     def __init__(self, actor: SessionActor, *, raw: bool = False) -> None:
         self.actor = actor
@@ -186,8 +186,8 @@ class Tab:
 
 @dataclass(slots=True)
 class Gateway:
-    """One life of the gateway. `remote` can be cut off without harm to what is kept. `store` is what sessions are
-    given: the same, or the same behind a spool."""
+    """One life of the gateway. `remote` can be cut off without harm to stored data. Sessions use `store`: the same,
+    or the same behind a spool."""
 
     remote: FlakyStore
     store: MessageStore
@@ -241,7 +241,7 @@ class World:
 
     @property
     def store(self) -> FlakyStore:
-        """What keeps conversations in the end."""
+        """The store behind everything."""
         return self.gateway.remote
 
     @property
@@ -357,11 +357,11 @@ class World:
         return self.fleet.sandboxes[session_id]
 
     async def history(self, session_id: str = "s") -> list[dict[str, Any]]:
-        """The stored conversation as every reader sees it, whatever the gateway's store is up to. A store that is
-        behind is waited for."""
+        """The stored conversation for any reader, whatever the state of the gateway's store. Waits for a store that
+        is behind."""
         await self.until(lambda: not self.disk.rows, "an empty spool")
         return [chat_frames.record_json(record) for record in await self.kept.messages(session_id, limit=1_000_000)]
 
     async def until(self, holds: Callable[[], bool], what: str = "it", within: float = 900.0) -> None:
-        """Wait for a state that no frame tells of. Virtual time costs nothing."""
+        """Wait for a state that no frame reports. Virtual time costs nothing."""
         await until(holds, what, within)

@@ -1,7 +1,7 @@
-"""Virtual time in which everything that may run, runs in any order.
+"""Virtual time in which all ready callbacks run in any order.
 
-asyncio runs what is ready first come, first served, so a test sees one of the orders in which things may happen: the
-one in which they always do. Here whatever is ready, timers that are due included, is drawn by lot, from a seed.
+asyncio runs ready callbacks first come, first served, so a test sees only one possible order: the one that always
+happens. Here the next ready callback, due timers included, is drawn by lot, from a seed.
 """
 
 from asyncio import Handle

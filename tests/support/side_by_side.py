@@ -1,11 +1,11 @@
-"""Runs the tests in a few processes, five side by side, because they wait more than they work; `make test` does. What
-each says comes when it has ended, so that they do not mix.
+"""`make test` runs the tests with this: in a few processes, five side by side, because they wait more than they work.
+The output of each comes when it has ended, so that they do not mix.
 
-Which files a process runs is fixed. Hypothesis takes constants from the modules that a process has imported: with one
+The files of a process are fixed. Hypothesis takes constants from the modules that a process has imported: with one
 queue of files for all processes its examples would differ from run to run.
 
-Coverage is of the pure modules' own test files alone: tracing more than doubles what a test costs, and the floor asks
-for nothing else.
+Coverage is of the pure modules' own test files alone: tracing more than doubles the cost of a test, and the floor
+needs nothing else.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ FOLDERS = ("tests/campaign", "tests/e2e", "tests/gateway", "tests/sandbox")
 
 
 def groups() -> dict[str, list[str]]:
-    """What each process runs: every test file is in one of them. The longest are the first; none is much longer than
+    """The files of each process: every test file is in one of them. The longest come first; none is much longer than
     the others, because at the end it would be alone on the machine."""
     pure = [str(own_tests(module)) for module in pure_modules()]
     outer = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/e2e").glob("test_*.py"))

@@ -1,4 +1,4 @@
-"""Agents and sandboxes of the simulation: what they do is said in the messages they get, and is written down."""
+"""Agents and sandboxes of the simulation: messages tell them what to do, and they write it down."""
 
 import asyncio
 import json
@@ -17,12 +17,12 @@ from sandbox.providers.memory.scripted import Script, ScriptedProcess
 
 @dataclass
 class Truth:
-    """What one session's agents really did."""
+    """The real input and output of one session's agents."""
 
     written: dict[str, list[bytes]] = field(default_factory=dict)
     received: list[int] = field(default_factory=list)
-    answers: list[str] = field(default_factory=list)  # request ids of the answers it was given
-    texts: dict[int, str] = field(default_factory=dict)  # what it said so far in answer to a message
+    answers: list[str] = field(default_factory=list)  # request ids of the answers that it got
+    texts: dict[int, str] = field(default_factory=dict)  # its text so far in answer to a message
     started: list[dict[str, Any]] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""People of the simulation: each checks, frame by frame, that what it is shown is what it was promised."""
+"""People of the simulation: each checks, frame by frame, that the page gets what was promised."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ from tests.support.sessions import Tab, World
 from tests.support.simulated_agents import Truth
 
 UNDECIDED = ("storage_unavailable", "storage_full", "owner_moved")
-POISON = "poison"  # what ends so is never taken by the store
+POISON = "poison"  # the store never takes a record that ends so
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Sent:
 
 
 class Person:
-    """Sends in order, resends what was not answered when it comes back, resumes where it was, grants everything."""
+    """Sends in order, resends unanswered messages when it comes back, resumes where it was, grants everything."""
 
     def __init__(self, world: World, session_id: str, name: str, truth: Truth) -> None:
         self.session_id = session_id
@@ -70,7 +70,7 @@ class Person:
         self.ask_again()
 
     def ask_again(self) -> None:
-        """Read everything, and repeat what was not decided."""
+        """Read everything, and repeat undecided messages."""
         assert self.tab is not None
         self.tab.outlet.full = False
         for sent in self.sent.values():
@@ -101,7 +101,7 @@ class Person:
 
     @property
     def lost_nacks(self) -> set[str]:
-        """Refusals that nobody heard, or that were not final: what was sent behind them may be kept before them."""
+        """Refusals that nobody heard, or that were not final: later messages may be stored before them."""
         unsent = (json.loads(text) for tab in self._tabs for text in tab.outlet.unsent)
         return self._undecided | {frame["cid"] for frame in unsent if frame["type"] == "nack"}
 

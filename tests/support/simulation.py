@@ -1,9 +1,9 @@
-"""A seeded world of sessions in which everything goes wrong, and the checker that knows what was promised.
+"""A seeded world of sessions in which everything goes wrong, and the checker that knows the promises.
 
 People in tabs send, resend, leave and come back; agents answer slowly, ask, crash; links are cut, bridges and
-gateways killed; the store goes away, falls behind, refuses a record, has another writer. In the end everything is
-mended, and what was kept, received and shown is compared with what was sent and written. `World` and virtual time make
-a run a function of its seed.
+gateways killed; the store goes away, falls behind, refuses a record, has another writer. At the end all faults stop,
+and stored, received and shown data are compared with sent and written data. `World` and virtual time make a run a
+function of its seed.
 """
 
 import asyncio
@@ -80,15 +80,16 @@ class Simulation:
             "link refused": (0.5, self._link_refused),
             "slow tab": (0.7, self._slow_tab),
         }
-        # What is refused after it reached the agent, with a gateway killed in the moment between, is as if it had never
-        # been sent: nothing but the agent knows better. So with a spool there is either poison, or a gateway that ends.
+        # A message that is refused after it reached the agent, with a gateway killed in the moment between, looks as
+        # if it had never been sent: only the agent knows better. So with a spool there is either poison, or a gateway
+        # that ends.
         self._poisons = not self.world.spooled or self.rng.random() < 0.5
         if self.world.spooled and self._poisons:
             del deeds["gateway killed"], deeds["gateway leaves"]
         calm = self.rng.random()
         self._deeds = {name: deed for name, deed in deeds.items() if deed[0] > 2 or self.rng.random() > calm * 0.8}
         self.trace: list[str] = []
-        self.cancelled: set[tuple[str, int]] = set()  # session and seq of what somebody was told is cancelled
+        self.cancelled: set[tuple[str, int]] = set()  # session and seq of messages that somebody was told are cancelled
 
     def _script(self, process: ScriptedProcess) -> OnLine:
         return Agent(process, self.truths[process.spec.session_id]).on_line
@@ -130,7 +131,8 @@ class Simulation:
         else:
             await asyncio.sleep(self.rng.choice([0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 15.0]) * self.rng.random() * 2)
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- events
+    # --------------------------------------------------------------------------------------------------------
 
     def _someone(self) -> Person:
         return self.rng.choice(self.people)
@@ -193,7 +195,7 @@ class Simulation:
 
     def _cut_while_taking(self) -> None:
         if (sandbox := self.world.fleet.sandboxes.get(self._somewhere())) and sandbox.alive:
-            # A bridge that only loses its link still hands over what it noted.
+            # A bridge that only loses its link still passes on the records it noted.
             whats: list[Literal["link", "agent", "bridge"]] = ["agent", "bridge"]
             sandbox.cut_at = (sandbox.taken + self.rng.randint(1, 3), self.rng.choice(whats))
 
@@ -266,7 +268,8 @@ class Simulation:
         self._later(0.01, 20.0, follow)
 
     async def _move_owner(self) -> None:
-        # With a spool there is one node: what another would take meanwhile is accepted and delivered here.
+        # With a spool there is one node: a message that another node would take meanwhile is accepted and delivered
+        # here.
         if not self.world.spooled:
             await self.world.steal(self._somewhere())
 

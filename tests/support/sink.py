@@ -1,7 +1,7 @@
-"""A service that keeps messages, as an HTTP sink of Holdfast expects one, in a process of its own.
+"""A service that stores messages, as an HTTP sink of Holdfast expects one, in its own process.
 
-`python -m tests.support.sink --token T` prints its port and serves. It keeps a record once per idempotency key, and can
-be told over `/control` to misbehave. With `--journal` what it kept survives a kill. `SinkProcess` controls it.
+`python -m tests.support.sink --token T` prints its port and serves. It stores a record once per idempotency key, and
+misbehaves on command over `/control`. With `--journal` its records survive a kill. `SinkProcess` controls it.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Rule:
     delay: float = 0.0
     hang: bool = False
     cut: bool = False  # the connection, instead of an answer
-    keep: bool = False  # the record, whatever is answered: a lost reply
+    keep: bool = False  # store the record, whatever the answer is: a lost reply
     status: int = 201
     headers: dict[str, str] = field(default_factory=dict)
     body: str = ""
@@ -173,12 +173,12 @@ async def _main() -> None:
     server = await asyncio.start_server(sink.serve, "127.0.0.1", chosen.port, ssl=tls, limit=2**26)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # ends with whoever started it
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # ends with the process that started it
     os._exit(0)
 
 
 class SinkProcess:
-    """The service, started and told what to do. It ends with this process, or when left."""
+    """The service, started and controlled. It ends with this process, or when left."""
 
     def __init__(self, *, journal: Path | None = None, certificate: Path | None = None) -> None:
         self._options = [f"--journal={journal}"] if journal else []
@@ -220,7 +220,7 @@ class SinkProcess:
         await self._ask("rules", [asdict(rule) for rule in rules])
 
     async def kept(self) -> list[dict[str, Any]]:
-        """What it keeps, in order of arrival: key, session, message."""
+        """Its records, in order of arrival: key, session, message."""
         kept: list[dict[str, Any]] = await self._ask("kept")
         return kept
 

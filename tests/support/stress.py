@@ -1,8 +1,8 @@
-"""Runs the whole suite again and again beside a busy loop on every core; `make stress` does. Lists what failed, by test
-and seed, and exits with 1 if anything did.
+"""`make stress` runs this: the whole suite again and again beside a busy loop on every core. It lists the failures,
+by test and seed, and exits with 1 if there are any.
 
-A test that passes here passes on a busy machine: what another process does may come late by seconds, and in any order.
-Each run has a seed of its own, for the campaigns and for hypothesis.
+A test that passes here passes on a busy machine: events of other processes may come late by seconds, and in any
+order. Each run has its own seed, for the campaigns and for hypothesis.
 """
 
 import argparse
@@ -38,8 +38,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Run:
-    """One run of the suite. `wrong` is what went wrong beside the failures of tests, `left` what was not done in
-    time."""
+    """One run of the suite. `wrong` are problems beside the failures of tests, `left` is what was not done in time."""
 
     number: int
     seed: int
@@ -71,13 +70,13 @@ def run_once(run: Run, suite: Mapping[str, Sequence[str]], deadline: float, scra
             try:
                 _read(run, name, process.wait(max(deadline - time.monotonic(), 0)), scratch)
             except subprocess.TimeoutExpired:
-                _read(run, name, None, scratch)  # now: it may fail by being ended
+                _read(run, name, None, scratch)  # now: it may fail when it is ended
     finally:
         _end(started.values())
 
 
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """First in a way that lets fixtures end what they have started."""
+    """First in a way that lets fixtures end their processes."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.send_signal(signal.SIGINT)
@@ -106,7 +105,7 @@ def _start(name: str, words: Sequence[str], seed: int, scratch: Path) -> subproc
 
 
 def _read(run: Run, name: str, code: int | None, scratch: Path) -> None:
-    """What one group told; no `code` means that its time was over."""
+    """The output of one group; no `code` means that its time was over."""
     notes = [json.loads(line) for line in whole_lines(scratch / f"{name}.notes")]
     found = [
         Failure(note["failed"], note["when"], tuple(note["seeds"]) or (run.seed,), note["why"], note["report"])
@@ -128,7 +127,7 @@ def _read(run: Run, name: str, code: int | None, scratch: Path) -> None:
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """What failed, by test; how often, in which runs, from which seeds."""
+    """The failures by test: how often, in which runs, from which seeds."""
     lines = []
     by_test: dict[str, list[tuple[Run, Failure]]] = {}
     for run in runs:

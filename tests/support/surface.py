@@ -1,6 +1,5 @@
-"""The routes for files and snapshots behind the real policy, on sessions in memory: asked by ASGI messages, so that a
-path arrives as it was written and it shows whether an answer was ended.
-"""
+"""The routes for files and snapshots behind the real policy, on sessions in memory. Requests are ASGI messages, so a
+path arrives as it was written, and a test sees whether an answer was ended."""
 
 import asyncio
 import json
@@ -37,7 +36,7 @@ WHO = {"admin": {"authorization": f"Bearer {ADMIN}"}, "relay": {"x-relay-secret"
 
 
 class FaultyObjects(MemoryObjects):
-    """`fault` is raised by every reading of a key that contains `at`; `read` lists the keys that were read."""
+    """Every read of a key that contains `at` raises `fault`; `read` lists the keys that were read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +126,7 @@ class Surface:
         await self.world.kept.create(Session(session_id, user, 1.0, AT_MEMORY))
 
     async def keep(self, roots: MemoryRoots, session_id: str = "s", user: str = "ada") -> Generation:
-        """A new generation of the session with what is in `roots` now."""
+        """A new generation of the session from the present files of `roots`."""
         pushed = await self.vault.push(user, session_id, MemoryTree(lambda: roots), ScanAsk(), lambda: None)
         return pushed.generation
 
@@ -146,8 +145,8 @@ class Surface:
         body: bytes = b"",
         reads: asyncio.Event | None = None,
     ) -> Reply:
-        """`target` goes out as it is. `who` is a user, `admin`, `relay` or `nobody`; _ in a header's name is a dash.
-        The body of the answer is taken when `reads` is set."""
+        """`target` is sent unchanged. `who` is a user, `admin`, `relay` or `nobody`; _ in a header's name is a dash.
+        The body of the answer is read when `reads` is set."""
         path, _, query = target.partition("?")
         given = WHO.get(who) or ({} if who == "nobody" else {"authorization": f"Bearer {_token(who)}"})
         named = {name.replace("_", "-"): value for name, value in (headers or {}).items()}

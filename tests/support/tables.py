@@ -1,4 +1,4 @@
-"""`make tables`: write the tables of docs/ anew that are made from the code. `tests/test_docs.py` compares them."""
+"""`make tables`: write the tables of docs/ that are made from the code. `tests/test_docs.py` compares them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Table:
-    """What stands between two marks of a page."""
+    """The text between two marks of a page."""
 
     page: str
     begin: str

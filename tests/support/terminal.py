@@ -1,4 +1,4 @@
-"""A viewer of a bridge's terminal: speaks the link by hand, byte by byte, and keeps what it is sent."""
+"""A viewer of a bridge's terminal: speaks the link by hand, byte by byte, and records everything it gets."""
 
 import asyncio
 import base64
@@ -34,7 +34,7 @@ WAIT_SECONDS = 30.0
 
 @dataclass
 class Part:
-    """What came after one hello or reset: maybe a picture, then bytes from `offset` on."""
+    """The data after one hello or reset: maybe a picture, then bytes from `offset` on."""
 
     epoch: str
     offset: int
@@ -47,7 +47,8 @@ class Part:
 
 
 class TerminalViewer:
-    """One link. `parts` is what was seen; `said` every control message. Reads only while it is not `frozen`."""
+    """One link. `parts` is the output that it got; `said` has every control message. Reads only while it is not
+    `frozen`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -62,7 +63,7 @@ class TerminalViewer:
         self.closed: int | None = None  # with this code; 1006: without one
         self.pongs: list[bytes] = []
 
-    # What was seen
+    # Its view
 
     @property
     def output(self) -> bytes:
@@ -95,13 +96,13 @@ class TerminalViewer:
         return [message.size for message in self.said if isinstance(message, Greeting | Reset | Resized)]
 
     async def until(self, condition: Callable[[], T | None]) -> T:
-        """Wait until something that was sent makes `condition` true."""
+        """Wait until a message makes `condition` true."""
         return await until(
             condition, lambda: f"closed={self.closed} said={self.said[-5:]} output={self.output[-300:]!r}"
         )
 
     async def shows(self, text: bytes) -> None:
-        """Wait until `text` is in what was seen since the last hello or reset, or in the picture that came with it."""
+        """Wait until `text` is in the output since the last hello or reset, or in the picture that came with it."""
         await self.until(lambda: self.parts and text in (self.parts[-1].picture or b"") + self.output)
 
     async def is_closed(self) -> int:
@@ -109,7 +110,7 @@ class TerminalViewer:
         assert self.closed is not None
         return self.closed
 
-    # What it does
+    # Its actions
 
     def send(self, opcode: int, payload: bytes) -> None:
         self._writer.write(client_frame(opcode, payload))
@@ -134,7 +135,7 @@ class TerminalViewer:
         self._thaw.set()
 
     async def cut(self) -> None:
-        """Be gone without a word, whatever was on its way."""
+        """Vanish without a close, whatever was on its way."""
         self._writer.transport.abort()
         if self._task is not None:
             self._task.cancel()
@@ -192,7 +193,7 @@ class Refusal(Exception):
 
 
 async def dial(bridge: BridgeProcess, name: str, *, token: str = TOKEN) -> TerminalViewer:
-    """A connection on which nothing was said yet. The bridge may still be starting. Raises Refusal."""
+    """A fresh connection without any message yet. The bridge may still be starting. Raises Refusal."""
     reader, writer = await asyncio.open_unix_connection(bridge.path, limit=1 << 20)
     key = base64.b64encode(os.urandom(16)).decode()
     writer.write(
@@ -220,7 +221,7 @@ async def viewing(
     size: Size | None = None,
     after: Position | None = None,
 ) -> AsyncIterator[TerminalViewer]:
-    """A viewer who has been greeted."""
+    """A viewer after the greeting."""
     viewer = await dial(bridge, name)
     try:
         viewer.open(role, size, after)

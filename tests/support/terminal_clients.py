@@ -1,4 +1,4 @@
-"""Terminal clients that others wrote, each in a Node process of its own: told what to do, asked what they show."""
+"""Terminal clients of other projects, each in its own Node process: a test commands them and reads their screens."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ LONGEST_LINE = 1 << 20
 
 
 class TerminalClient:
-    """A driver of tests/clients. `screen` is what it shows now, `told` everything else it said, in order."""
+    """A driver of tests/clients. `screen` is its present screen, `told` has all other output, in order."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -43,7 +43,7 @@ class TerminalClient:
         await self._until(lambda: line in self.screen, f"the line {line!r}")
 
     async def tells(self, **members: object) -> dict[str, Any]:
-        """The next thing it tells that has these members."""
+        """Its next output with these members."""
         found: list[dict[str, Any]] = []
 
         def met() -> bool:
@@ -80,7 +80,7 @@ class TerminalClient:
 async def terminal_client(
     driver: str, *, cols: int = 80, rows: int = 24, **options: object
 ) -> AsyncIterator[TerminalClient]:
-    """`tests/clients/{driver}.mjs`; leaving ends it. What it writes to stderr is the test's."""
+    """`tests/clients/{driver}.mjs`; leaving ends it. Its stderr is the test's."""
     process = await asyncio.create_subprocess_exec(
         NODE, f"{driver}.mjs", json.dumps({"cols": cols, "rows": rows, **options}),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=CLIENTS, limit=LONGEST_LINE,

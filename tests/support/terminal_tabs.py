@@ -95,7 +95,7 @@ class MemoryTransport(asyncio.Transport):
 
 
 class TerminalTab:
-    """What one client of a terminal was sent. `output` is what came since the last `ready` or `reset`."""
+    """The data that one client of a terminal got. `output` is everything since the last `ready` or `reset`."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class TerminalTab:
         elif opcode == CLOSE:
             self.closed_with = int.from_bytes(payload[:2], "big")
 
-    # What it does
+    # Its actions
 
     def type(self, payload: bytes) -> None:
         self.transport.receive(client_frame(BINARY, payload))
@@ -179,7 +179,7 @@ class TerminalTab:
     def token(self, user: str = "ann", ttl: float = 600.0) -> str:
         return mint(SECRET, user, f"{user}@example.com", ttl, now=self.world.utcnow())
 
-    # What it saw
+    # Its view
 
     @property
     def position(self) -> Position:
@@ -199,7 +199,7 @@ class TerminalTab:
         return self.seen(type, **members)[count - 1]
 
     async def shows(self, text: bytes, within: float = 900.0) -> None:
-        """Wait until `text` is in the newest picture or what came after it."""
+        """Wait until `text` is in the newest picture or in the output after it."""
         await self.met(lambda: text in b"".join(self.pictures[-1:]) + self.output, repr(text), within)
 
     async def until_closed(self, within: float = 900.0) -> int:
@@ -219,7 +219,7 @@ class TerminalTab:
 
 
 async def terminal_tab(world: World, session_id: str = "s", **wish: Any) -> TerminalTab:
-    """Somebody at a terminal of this session, greeted or about to be."""
+    """A viewer of this session's terminal, greeted or about to be."""
     return TerminalTab(world, await world.actor(session_id), **wish)
 
 

@@ -1,4 +1,4 @@
-"""Somebody at a terminal's link who writes down everything the link tells."""
+"""A viewer at a terminal's link that records all events."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from tests.support.waiting import until
 
 @dataclass
 class Watcher:
-    """TerminalEvents that keeps everything. `output` is what came since the last hello or reset."""
+    """TerminalEvents that keeps everything. `output` is everything since the last hello or reset."""
 
     link: TerminalLink | None = None
     hellos: list[Greeting] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Watcher:
         if what != "output" or self.order[-1] != "output":
             self.order.append(what)
 
-    # What was seen
+    # Its view
 
     @property
     def hello(self) -> Greeting:
@@ -96,7 +96,7 @@ class Watcher:
         """Wait until `text` has come, as output or in the picture before it."""
         await until(lambda: text in (self.pictures[-1] or b"") + self.output if self.pictures else False)
 
-    # What it does
+    # Its actions
 
     def type(self, payload: bytes) -> None:
         assert self.link is not None
@@ -120,7 +120,7 @@ async def watch(
     after: Position | None = None,
     anew: bool = False,
 ) -> Watcher:
-    """Somebody new at this terminal, greeted."""
+    """A new viewer of this terminal, greeted."""
     watcher = Watcher()
     link = await terminals.open(name, Open.of(size, role, after, anew), watcher, watcher.pass_on)
     await until(lambda: watcher.hellos)

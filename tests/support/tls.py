@@ -42,7 +42,7 @@ def self_signed(directory: Path, address: str = "127.0.0.1") -> tuple[Path, Path
 
 
 class PostgresTls(CuttingProxy):
-    """Speaks TLS as a PostgreSQL server does, and passes on what it hears to the one at `port`."""
+    """Speaks TLS as a PostgreSQL server does, and passes everything on to the one at `port`."""
 
     def __init__(self, port: int, certificate: Path, key: Path) -> None:
         super().__init__(port)

@@ -11,8 +11,8 @@ from gateway.vault.oauth import OAuthClient
 
 
 class TokenEndpoint:
-    """Answers what `answers` has, then fresh tokens, numbered as the requests. `asked` has the body of each. While
-    `gate` is clear it waits before it answers."""
+    """Gives the answers of `answers`, then fresh tokens, numbered as the requests. `asked` has the body of each.
+    While `gate` is clear it waits before it answers."""
 
     def __init__(self, *, expires_in: int = 3600) -> None:
         self.expires_in = expires_in

@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 
 class DirectoryTree:
-    """Implements sandbox.ports.tree.Tree for the roots below `home`, as a bridge does and without one: blocking work is
-    done in threads, one operation at a time. `state` is a directory for what the scanner remembers; a new object with
-    the same two is a bridge that was started again."""
+    """Implements sandbox.ports.tree.Tree for the roots below `home`, as a bridge does and without one: blocking work
+    runs in threads, one operation at a time. `state` is a directory for the scanner's memory; a new object with the
+    same two is a restarted bridge."""
 
     def __init__(self, home: Path, state: Path) -> None:
         self.home = home
@@ -63,7 +63,7 @@ class DirectoryTree:
         """No program runs in a plain directory."""
 
     async def release(self) -> None:
-        """Nobody is held."""
+        """There is no program to release."""
 
 
 class DirectoryScan:
@@ -141,7 +141,7 @@ async def _apart(work: Callable[[], T]) -> T:
 
 
 class Print(NamedTuple):
-    """All that is kept of one entry. Content is a hash, but for a symlink, where it is the target."""
+    """The kept facts of one entry. Content is a hash, but for a symlink, where it is the target."""
 
     kind: str
     mode: int
@@ -151,8 +151,8 @@ class Print(NamedTuple):
 
 
 def fingerprint(home: Path) -> dict[bytes, Print]:
-    """Everything below the roots of `home` that a snapshot has to keep, by path. The roots themselves are not in it,
-    nor what is neither file nor directory nor symlink."""
+    """All entries below the roots of `home` that a snapshot must keep, by path; not the roots themselves, and nothing
+    but files, directories and symlinks."""
     found: dict[bytes, Print] = {}
     waiting = [root for root in ROOTS if os.path.isdir(os.path.join(os.fsencode(home), root))]
     while waiting:
@@ -235,7 +235,7 @@ class Gardener:
         }
 
     def edit(self, times: int = 1) -> list[str]:
-        """Make so many edits; what they were."""
+        """Make so many edits; returns what they were."""
         made = self._rng.choices(sorted(self._edits), k=times)
         for name in made:
             self._edits[name]()
@@ -258,7 +258,7 @@ class Gardener:
         return self._rng.choice(found) if (found := self._all(wanted)) else None
 
     def _directory(self) -> bytes:
-        """A directory in which something can be made; now and then a root."""
+        """A directory for a new entry; now and then a root."""
         shallow = [path for path in self._all(stat.S_ISDIR) if path.count(b"/") < self._home.count(b"/") + 8]
         return self._rng.choice([*shallow, *(os.path.join(self._home, root) for root in ROOTS)])
 
@@ -273,7 +273,7 @@ class Gardener:
     # -- edits --------------------------------------------------------------------------------------------------------
 
     def _write(self, path: bytes, content: bytes, at: int | None = None) -> bytes:
-        """The file with that content, or with it in the place of what was `at`."""
+        """Write the file with that content, or that content into the file at the offset `at`."""
         is_there = os.path.lexists(path)
         mode = stat.S_IMODE(os.lstat(path).st_mode) if is_there else 0
         if is_there:

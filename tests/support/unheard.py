@@ -1,8 +1,8 @@
-"""What asyncio says of tasks that nobody looks after: one that failed and nobody asked, one that was forgotten while it
-waited. Either is a bug, wherever it is said: in the test's own process (tests/conftest.py asks after each test), or in
-the log of a gateway (`Gateway` asks when it has ended). A loop of anyio's tells of failed tasks by itself.
+"""asyncio's complaints about neglected tasks: one whose failure nobody read, one that was forgotten while it waited.
+Either is a bug, wherever it is reported: in the test's own process (tests/conftest.py checks after each test), or in
+the log of a gateway (`Gateway` checks at its end). A loop of anyio's reports failed tasks by itself.
 
-asyncio says it when the task is freed, which may be some tests later.
+asyncio reports it when the task is freed, which may be some tests later.
 """
 
 import logging
@@ -29,5 +29,5 @@ class Complaints(logging.Handler):
 
 
 def in_log(log: str) -> list[str]:
-    """The lines of a gateway's log that tell of one."""
+    """The lines of a gateway's log that report one."""
     return [line for line in log.splitlines() if any(complaint in line for complaint in COMPLAINTS)]

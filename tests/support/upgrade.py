@@ -1,7 +1,7 @@
 """A gateway of an earlier release with sessions in many states, ended while they are in use; then one of this tree on
 the same data directory.
 
-`Upgrade.left` is what the release knew when it ended, `Upgrade.found` what this tree's gateway says at its start.
+`Upgrade.left` is the release's state at its end, `Upgrade.found` is what this tree's gateway reports at its start.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ SERVICE_RECORD = {"role": "system", "type": "note", "content": "from a service",
 
 @dataclass
 class TerminalTab:
-    """A native client of a terminal: it knows where it is by counting."""
+    """A native client of a terminal: it counts bytes to know its position."""
 
     socket: ClientConnection
     ready: dict[str, Any] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class TerminalTab:
     _pictured: bool = False
 
     async def shows(self, *any_of: bytes) -> None:
-        """Read until one of these is in what was shown."""
+        """Read until one of these is in the output."""
         async with asyncio.timeout(PATIENCE):
             while not any(each in self.shown for each in any_of):
                 self._take(await self.socket.recv())
@@ -126,7 +126,7 @@ class Upgrade:
         bridges = {session_id: self.bridge(session_id) for session_id in running}
         return Known({each["id"]: each for each in listed}, records, bridges)
 
-    # What the release does
+    # The release's part
 
     async def use(self) -> None:
         """Bring the sessions into the states in which the release is to leave them."""
@@ -167,7 +167,7 @@ class Upgrade:
             await tab.shows(b"begun41")
             self.terminal = (tab.epoch, tab.offset)
 
-    # What any gateway does
+    # Any gateway's part
 
     async def talk(self, session_id: str, content: str) -> tuple[str, Frame]:
         """Say something; the text of the answer, and its `done`."""
@@ -194,7 +194,7 @@ class Upgrade:
 
 
 async def answer_to(cid: str, socket: ClientConnection) -> tuple[str, Frame]:
-    """The text of the answer to this message, and its `done`; whatever is shown before that is passed over."""
+    """The text of the answer to this message, and its `done`; earlier output is skipped."""
     shown: list[Frame] = []
     done = await hear(socket, lambda frame: frame["type"] == "done" and frame["metadata"]["cid"] == cid, passed=shown)
     said: list[str] = []

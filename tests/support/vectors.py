@@ -1,6 +1,5 @@
-"""What a client does, as data: the cases of `tests/vectors/`, run against the Python client. The TypeScript client is
-run against the same files by `web/client/test/vectors.test.ts`.
-"""
+"""The rules of a client as data: the cases of `tests/vectors/`, run against the Python client.
+`web/client/test/vectors.test.ts` runs the TypeScript client against the same files."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -94,7 +93,7 @@ def connection(case: Case) -> None:
                 raise AssertionError(f"an unknown step {step}")
 
 
-# what is owed
+# sending and resending
 
 WELCOME = {"type": "welcome", "epoch": "e", "offset": 0}
 

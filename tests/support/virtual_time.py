@@ -1,7 +1,7 @@
 """An event loop whose clock jumps to the next timer: hours pass in milliseconds.
 
-Give it to anyio as `loop_factory`. For code without sockets only: those need real time. What would go to a thread is
-done at once.
+Give it to anyio as `loop_factory`. For code without sockets only: those need real time. Work for a thread is done at
+once.
 """
 
 import asyncio

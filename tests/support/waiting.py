@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 T = TypeVar("T")
 What: TypeAlias = str | Callable[[], str]
-PATIENCE = 60.0  # a hundred times what a busy machine needs: it is used up only by what never comes
+PATIENCE = 60.0  # a hundred times what a busy machine needs: only an event that never comes uses it up
 NOT_YET = (AssertionError, FileNotFoundError, ValueError)
 
 
@@ -24,8 +24,8 @@ async def until(look: Callable[[], Awaitable[T | None]], what: What = "it", with
 @overload
 async def until(look: Callable[[], T | None], what: What = "it", within: float = PATIENCE) -> T: ...
 async def until(look: Callable[[], Any], what: What = "it", within: float = PATIENCE) -> Any:
-    """What `look` finds, once that is true. `what` was waited for is told if it never comes, with the last error that
-    `look` raised; a function is asked for it then, and may tell how things are."""
+    """The result of `look`, once that is true. If it never is, the error names `what`, with the last error that
+    `look` raised; a function is called for it then, and may describe the state."""
     last: Exception | None = None
     limit = asyncio.timeout(within)
     try:
@@ -35,7 +35,7 @@ async def until(look: Callable[[], Any], what: What = "it", within: float = PATI
                 try:
                     looked = look()
                     if inspect.isawaitable(looked):
-                        pause = 0.03  # it asks somebody, who has something else to do
+                        pause = 0.03  # a request costs the other side some work
                         looked = await looked
                     if looked:
                         return looked
@@ -70,7 +70,7 @@ def _never(what: What, within: float, last: Exception | None) -> str:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The lines of a file that another process writes, without one that is not finished; none if there is no file."""
+    """The lines of a file that another process writes, without an unfinished one; none if there is no file."""
     try:
         return path.read_bytes().rpartition(b"\n")[0].decode(errors="replace").splitlines()
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def files_with(needle: bytes, root: Path) -> list[Path]:
 
 
 def held_below(path: Path) -> list[str]:
-    """What of `path`, or below it, this process has open: other threads open and close other things meanwhile."""
+    """Paths at or below `path` that this process has open: other threads open and close other files meanwhile."""
     found = []
     for entry in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):

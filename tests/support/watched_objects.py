@@ -1,4 +1,4 @@
-"""An object store that counts what it is asked for, and fails when a test says so."""
+"""An object store that counts requests, and fails on command."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ def nth(number: int, fault: Fault) -> Callable[[Request], Fault | None]:
 
 
 class WatchedObjects:
-    """Another store. Each request is noted in `requests`, and `fault` is asked what becomes of it. A listing is one
-    request, and counts when it begins."""
+    """Another store. Each request is noted in `requests`, and `fault` decides its result. A listing is one request,
+    and counts when it begins."""
 
     def __init__(self, inner: ObjectStore, fault: Callable[[Request], Fault | None] = lambda request: None) -> None:
         self.inner = inner
@@ -47,7 +47,7 @@ class WatchedObjects:
         self.requests: list[Request] = []
 
     def since(self, count: int) -> list[Request]:
-        """What was asked for after the first `count` requests."""
+        """The requests after the first `count`."""
         return self.requests[count:]
 
     @property

@@ -1,4 +1,4 @@
-"""Somebody at a page: web/client in a Node process of its own, told what to do and asked what it shows."""
+"""A user of a page: web/client in its own Node process, commanded by a test that reads its view."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ LONGEST_LINE = 64 << 20
 
 @dataclass
 class WebClient:
-    """`told` is everything it said but its reports, in order; `printed` what its terminal was given while it ran."""
+    """`told` is all its output but its reports, in order; `printed` is its terminal's output while it ran."""
 
     process: asyncio.subprocess.Process
     told: list[dict[str, Any]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class WebClient:
         return str((await self.tells(lambda told: told.get("text") == text))["sent"])
 
     async def tells(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The first thing it told that is `wanted`, however long ago."""
+        """The first output that is `wanted`, however long ago."""
         await self.until(lambda: any(map(wanted, self.told)), "what is wanted")
         return next(filter(wanted, self.told))
 
@@ -87,7 +87,7 @@ class WebClient:
 
 @asynccontextmanager
 async def web_client(url: str, session: str, token: str, **options: object) -> AsyncIterator[WebClient]:
-    """Leaving ends it. What it writes to stderr is the test's."""
+    """Leaving ends it. Its stderr is the test's."""
     process = await asyncio.create_subprocess_exec(
         NODE, PERSON, json.dumps({"url": url, "session": session, "token": token, **options}),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LONGEST_LINE,
