@@ -1,17 +1,17 @@
-"""Putting a finished tree in the place of the two roots.
+"""Replaces the two roots by a finished tree.
 
 A sandbox's home holds the roots `workspace` and `agent`, and beside them, while a tree is being made,
 
-    .staging-<name>/new/<root>    the tree that will be
-    .staging-<name>/old/<root>    the roots that were, once the new ones are in
+    .staging-<name>/new/<root>    the future tree
+    .staging-<name>/old/<root>    the former roots, once the new ones are in
     .swap                         the intent: from here on the swap will be done, whoever crashes
     .aside-<number>/<root>        old trees that were kept
-    .trash                        what is being removed
+    .trash                        old trees that are being removed
 
-Each new root changes places with the old one, in one step where the file system can, else in two. A new root that is
-not in place carries the sticky bit, which no kept mode has; so after a crash it is known from the old one under
-whichever name it is found. Before the intent is on the disk nothing has happened to the roots; after it, `recover_swap`
-goes on where the swap stopped. So there are never a new and an old root side by side, for anybody who looks after that.
+Each new root changes places with the old one, in one step if the file system can, else in two. A new root that is not
+in place carries the sticky bit, which no kept mode has; so after a crash it can be told from the old one, under
+either name. Before the intent is on the disk nothing has happened to the roots; after it, `recover_swap` goes on
+where the swap stopped. So nobody who looks after that finds a new and an old root side by side.
 
 A hostile program may have put anything at any of these names, and taken any right away: nothing here is followed, and
 a name in the way is removed.
@@ -306,7 +306,7 @@ def open_home(home: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _open_in(directory: int, name: str | bytes) -> Iterator[int]:
-    """A directory of ours, with every right in it, whatever it had. Raises OSError."""
+    """A directory of ours, with every right in it, whatever its mode was. Raises OSError."""
     with contextlib.suppress(OSError):
         unlock(os.fsencode(name), directory)
     fd = os.open(name, DIRECTORY, dir_fd=directory)

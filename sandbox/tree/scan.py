@@ -1,12 +1,12 @@
-"""Reading the tree of a sandbox: scans and surveys of its two roots.
+"""Reads the tree of a sandbox: scans and surveys of its two roots.
 
-    the walk finds      which entries have another stamp than the remembered tree has for them
-    they are read       and told in batches, see scan_report.py; each difference is noted
+    the walk finds      entries whose stamp differs from the remembered tree's
+    they are read       and reported in batches, see scan_report.py; each difference is noted
     `remember`          makes the differences part of the remembered tree
 
-Nothing is remembered before the other end says so: it may have failed to keep what it was told, and then has to be told
-again. There is one exception. A scan that found nothing to tell has still found out that entries which were too young
-to be believed are what they were, and knows that at once.
+Nothing is remembered before the other end confirms it: it may have failed to store the report, and then needs it
+again. There is one exception. A scan without differences has still found out that entries which were too young to be
+trusted are unchanged, and remembers that at once.
 
 All of it waits for the disk: it belongs into a thread, one operation at a time.
 """
@@ -33,8 +33,8 @@ from sandbox.tree.walk import Visit, Walk
 
 
 class TreeScanner:
-    """Of the roots below `home`, for as long as the bridge lives. `cache_path` is a file of the scanner's own; where
-    each start numbers files anew, `new_inodes` says so. Every method may raise TreeProblem."""
+    """For the roots below `home`, as long as the bridge lives. `cache_path` is a file of the scanner's own.
+    `new_inodes`: each start gives files new inode numbers. Every method may raise TreeProblem."""
 
     def __init__(
         self, home: Path, cache_path: Path, clock_ns: Callable[[], int] = time.time_ns, *, new_inodes: bool = False
@@ -45,16 +45,16 @@ class TreeScanner:
         self._clock_ns = clock_ns
 
     def scan(self, ask: ScanAsk) -> "Scan":
-        """Begin a scan. If `ask.base` is the tree remembered last, it tells the differences; if it is another, the
-        whole tree, of which only that is read which is not as remembered. Without a base nothing was ever kept: all is
-        read and offered."""
+        """Begin a scan. If `ask.base` is the last remembered tree, the scan reports differences. If it is another, it
+        reports the whole tree, and reads only entries that differ from the remembered ones. Without a base nothing
+        was ever stored: everything is read and offered."""
         return Scan(self._roots, self._memory, self._cutter, ask, self._clock_ns())
 
     def survey(self, ask: SurveyAsk) -> tuple[str | None, int, int]:
-        """The token of the tree remembered last, how many entries differ from it as far as a walk can tell (0 if there
-        is none), and how many files and symlinks there are. A root that is missing is empty, an ignore file that cannot
-        be read leaves nothing out, and whatever else cannot be read, or kept, differs and has the files that are known
-        to be in it, one at least: it has not vanished."""
+        """The token of the last remembered tree, the number of entries that differ from it as far as a walk can tell
+        (0 if there is none), and the number of files and symlinks. A missing root is empty; an unreadable ignore file
+        leaves nothing out. Anything else that cannot be read, or kept, differs and counts as the files known to be in
+        it, at least one: it has not vanished."""
         rules = self._roots.rules(ask.agent_skip, lenient=True)
         tree = self._memory.tree
         # To look at all programs takes long, and where nothing is remembered nothing can differ.
@@ -106,8 +106,8 @@ class Scan:
         return self._done
 
     def batches(self) -> Generator[PendingBatch, None, None]:
-        """To be read once. A batch is good for as long as somebody holds it. Raises TreeProblem; then the scan is over.
-        Closing it closes every file it has open."""
+        """Read it once. A batch stays valid for as long as somebody holds it. Raises TreeProblem; then the scan is
+        over. Closing it closes all its open files."""
         rules, telling = self._roots.rules(self._ask.agent_skip), self._telling
         for visit in self._roots.visits(self._walk, self._known, rules):
             yield from telling.visit(visit)
@@ -132,7 +132,7 @@ class Scan:
         )
 
     def remember(self, token: str) -> None:
-        """What this scan told is kept, and called `token`. Not possible any more once something else was remembered."""
+        """The report of this scan is stored, and called `token`. Impossible once another tree was remembered."""
         if self._done is None or self._edition != self._memory.edition:
             raise RuntimeError("a scan that is not done, or not the last one")
         if self._known is self._memory.tree:
@@ -146,7 +146,7 @@ class Scan:
 
 
 def _changed(visit: Visit, mapped: MappedFile) -> int:
-    """How many entries are not as they were kept, or may be not."""
+    """The number of entries that differ from the kept ones, or may."""
     known, changed = visit.known, len(visit.gone)
     for name, stamp in visit.found:
         before = known.stamps.get(name)

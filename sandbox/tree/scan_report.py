@@ -20,7 +20,7 @@ from sandbox.tree.stat_stamp import CTIME, INODE, MAPPED, MODE, UNSETTLED, Stamp
 from sandbox.tree.walk import Visit, Walk
 
 ATTEMPTS: Final = 3
-SWAPS: Final = 100  # how often a name may become something else before we give up
+SWAPS: Final = 100  # changes of one name after which the scan gives up
 
 Told = Generator[PendingBatch, None, None]
 
@@ -35,8 +35,8 @@ class ScanReport:
         self._most_bytes = most_bytes
         self._began_ns = began_ns
         self._batch = BatchBuilder()
-        self.sections: list[Section] = []  # what to change in what was known
-        self.differs = False  # whether an entry is not what it was
+        self.sections: list[Section] = []  # changes to the known tree
+        self.differs = False  # whether any entry differs
         self.read_bytes = 0
         self._files = 0  # in the directories visited
         self._data_bytes = 0
@@ -94,7 +94,7 @@ class ScanReport:
             self._note(visit, changed, self._data_bytes - data_before)
 
     def _leave(self, visit: Visit, name: str, stamp: Stamp) -> Told:
-        """What is at `name` may not be read: what is known of it stays, and is doubted."""
+        """`name` may not be read: its known state stays, and is doubted."""
         known = visit.known
         before = known.stamps.get(name)
         if before is None:
@@ -115,7 +115,8 @@ class ScanReport:
         path, names, gone = os.fsencode(visit.path), join_names(changed), join_names(visit.gone)
         self.sections.append(Section(path, data_bytes, names, stamps, contents, gone))
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- reporting
+    # --------------------------------------------------------------------------------------------------------
 
     def _tell_same(self, visit: Visit) -> Told:
         known, above = visit.known, os.fsencode(visit.path)
@@ -125,7 +126,7 @@ class ScanReport:
                 yield self._batch.take()
 
     def _is_as_known(self, visit: Visit, name: str, stamp: Stamp, content: bytes | None) -> bool:
-        """Whether there is nothing to tell of `name`, although it had to be looked at."""
+        """Whether `name` is unchanged, although it had to be looked at."""
         known = visit.known
         before = known.stamps.get(name)
         is_same = before is not None and is_same_entry(before, stamp) and known.contents.get(name) == content
@@ -140,7 +141,7 @@ class ScanReport:
             yield from self._tell_below(visit, name)
 
     def _tell_below(self, visit: Visit, name: str) -> Told:
-        """The directory that was known as `name` is gone; tell of all that was in it."""
+        """The directory known as `name` is gone; report everything that was in it."""
         directory = visit.known.dirs.get(name)
         if directory is not None:
             for above, inner in directory.below(f"{visit.path}/{name}"):
@@ -159,7 +160,7 @@ class ScanReport:
     def _content(
         self, visit: Visit, name: str, stamp: Stamp
     ) -> Generator[PendingBatch, None, tuple[Stamp, bytes | None]]:
-        """The stamp and content to keep of what is found at `name`. Raises Vanished if nothing is to be kept."""
+        """The stamp and content to keep of the entry at `name`. Raises Vanished if there is nothing to keep."""
         for _ in range(SWAPS):
             try:
                 return (yield from self._content_as(visit, name, stamp))
@@ -212,7 +213,7 @@ class ScanReport:
         try:
             self._check_weight(min(before.st_size, before.st_blocks * BLOCK))
             for chunk, content in self._cutter.pieces(fd, before.st_size, before.st_blocks):
-                if not chunk.id and chunks and not chunks[-1].id:  # a hole that was made longer meanwhile
+                if not chunk.id and chunks and not chunks[-1].id:  # a hole that grew meanwhile
                     chunk = Chunk(b"", chunks.pop().size + chunk.size)
                 chunks.append(chunk)
                 if chunk.id:

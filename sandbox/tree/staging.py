@@ -42,7 +42,7 @@ class StagingIncomplete(Exception):
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """A file that is not finished: `left` pieces of it have not come; `made` if something of it is on the disk."""
+    """An unfinished file: `left` pieces of it are missing; `made` if a part of it is on the disk."""
 
     entry: Entry
     left: int
@@ -50,10 +50,10 @@ class _File:
 
 
 class Staging:
-    """Nothing it does touches the roots before `swap`. Every method may raise OSError; after any exception it is good
-    for `close` only, and a new one with the same token goes on. Not for two threads at once.
+    """Nothing it does touches the roots before `swap`. Every method may raise OSError; after any exception only
+    `close` may be called, and a new one with the same token goes on. Not for two threads at once.
 
-    `files` and `written_bytes` tell of what is finished, with what an interrupted run had finished.
+    `files` and `written_bytes` count finished files, with those that an interrupted run had finished.
     """
 
     def __init__(self, home: Path, token: str) -> None:
@@ -76,12 +76,12 @@ class Staging:
         self.close()
 
     def close(self) -> None:
-        """Let go of every descriptor; what was written stays for the next run. Safe to repeat."""
+        """Close every descriptor; written files stay for the next run. Safe to repeat."""
         self._builder.close()
 
     def plan(self, entries: Sequence[Entry]) -> set[bytes]:
-        """Take the whole tree; return the ids of the chunks that are lacking. Stagings of other tokens are removed.
-        Raises BadEntry if it is no tree, before anything is touched."""
+        """Take the whole tree; return the ids of the missing chunks. Stagings of other tokens are removed. Raises
+        BadEntry if it is no tree, before anything is touched."""
         kinds = check_tree(entries)
         clear_stagings(self._home, keep=self._name)
         remains = self._open(kinds)
@@ -95,8 +95,7 @@ class Staging:
         return set(self._lacking)
 
     def put(self, frame: Frame) -> None:
-        """Take content; chunks that are not lacking are passed over. Raises BadEntry if any of it is not what its id
-        says."""
+        """Take content; chunks that are not missing are ignored. Raises BadEntry if any of it does not match its id."""
         for chunk, content in zip(frame.chunks, unpack(frame), strict=True):
             for file, offset, size in self._lacking.pop(chunk.id, ()):
                 if size != chunk.size:
@@ -119,8 +118,9 @@ class Staging:
         self._finished = True
 
     def swap(self, *, aside: bool, tidy: bool = True) -> None:
-        """After `finish`: put the tree in the roots' place. What was there is kept beside them, if `aside` and if it
-        is not empty, the newest two of such trees; else it is removed, unless `tidy` by `emptying_trash`, later."""
+        """After `finish`: replace the roots by the tree. The old tree is kept beside them, if `aside` and if it is
+        not empty, and only the newest two of such trees; else it is removed, unless `tidy` by `emptying_trash`,
+        later."""
         assert self._finished, "finish first"
         swap_in(self._home, self._name, aside=aside, tidy=tidy)
 
@@ -158,7 +158,7 @@ class Staging:
                 self._builder.finish_file(entry.path, entry.mode, entry.mtime_ns)
 
     def _take_up(self, entry: Entry) -> list[tuple[Chunk, int]] | None:
-        """What is lacking of a file that is there; None, and the file is gone, if it is of no use."""
+        """The missing pieces of an existing file; None, and the file is removed, if it is of no use."""
         parent, name = self._builder.parent(entry.path)
         lacking = lacking_pieces(parent, name, entry)
         if lacking is None:

@@ -1,10 +1,10 @@
-"""What a walk can tell of an entry without reading it, and when that can be trusted. Pure.
+"""What a walk knows of an entry without reading it, and when that can be trusted. Pure.
 
-A stamp is (mode, size, mtime, ctime, inode), times in nanoseconds, the mode with its file type. Every change of a file
-changes its ctime, which no program can set; so equal stamps mean an equal entry, with one exception: a clock has
-grains, and a file changed twice in one grain has the same times after both. So an entry that was younger than YOUNG_NS
-when it was read carries a doubt, a sixth number. Such a stamp equals none that a walk finds, and the entry is looked at
-again. The same holds for a file that a program had mapped when it was read, whatever its age.
+A stamp is (mode, size, mtime, ctime, inode), times in nanoseconds, the mode with its file type. Every change of a
+file changes its ctime, which no program can set. So equal stamps mean an equal entry, with one exception: a clock has
+grains, and a file changed twice in one grain has the same times after both. So an entry that was younger than
+YOUNG_NS when it was read carries a doubt, a sixth number. Such a stamp equals none that a walk finds, and the entry
+is read again. The same holds for a file that a program had mapped when it was read, whatever its age.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ Stamp = tuple[int, ...]
 
 MODE, SIZE, MTIME, CTIME, INODE, DOUBT = range(6)
 YOUNG: Final = 1  # it may have changed since, in the same grain
-UNSETTLED: Final = 2  # it did change while it was read
+UNSETTLED: Final = 2  # it changed while it was read
 MAPPED: Final = 3  # it may change without a trace, see sandbox/system/mapped_files.py
 YOUNG_NS: Final = 2_000_000_000
-ANY_INODE: Final = -1  # in a stamp that was kept where files had other numbers than now
-GRAIN_NS: Final = 100_000_000  # longer than a grain of any clock that tells fractions of a second
+ANY_INODE: Final = -1  # in a stamp from a start with other inode numbers
+GRAIN_NS: Final = 100_000_000  # longer than a grain of any clock that shows fractions of a second
 
 stamp_of: Callable[[stat_result], Stamp] = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 
@@ -35,7 +35,7 @@ def read_at(stamp: Stamp, now_ns: int) -> Stamp:
 
 
 def written_at(stamp: Stamp, now_ns: int) -> Stamp:
-    """The stamp to keep of what nobody but us has written, and which had `stamp` at `now_ns`."""
+    """The stamp to keep of an entry that only we have written, and that had `stamp` at `now_ns`."""
     grain = GRAIN_NS if stamp[CTIME] % 1_000_000_000 else YOUNG_NS
     return doubted(stamp, YOUNG) if stamp[CTIME] > now_ns - grain else possible(stamp)
 
@@ -60,7 +60,7 @@ def kept_mtime(mtime_ns: int) -> int:
 
 
 def as_kept(kept: Stamp, stamp: Stamp) -> bool:
-    """Whether a walk that found `stamp` has no reason to think that the entry is not as it was kept."""
+    """Whether a walk that found `stamp` may take the entry for unchanged."""
     numbers = stamp[CTIME:INODE] + (kept[INODE:DOUBT] if kept[INODE] == ANY_INODE else stamp[INODE:])
     is_equal = kept[:DOUBT] == (*stamp[:MTIME], kept_mtime(stamp[MTIME]), *numbers)
     return is_equal and kept[DOUBT:] in ((), (YOUNG,))

@@ -1,13 +1,13 @@
-"""A walk through a root, compared with what is known of it.
+"""A walk through a root, compared with its known state.
 
-Most walks find nothing new, in many thousands of entries, so this is a scan's inner loop: one `stat` and one comparison
-for each entry, and nothing at all for an unchanged directory. A visit is made where something is different.
+Most walks find nothing new, in many thousands of entries, so this is a scan's inner loop: one `stat` and one
+comparison for each entry, and nothing at all for an unchanged directory. A visit is made where something differs.
 
-The tree belongs to programs that change it meanwhile. Directories are opened by name in their parent's descriptor and
-symlinks are never followed, so the walk stays below its root whatever is moved or swapped. A name that vanishes between
-two looks was not there. A directory that may not be read is named, and keeps what is known of it. An entry that moves
-from a directory still to be listed into one already listed is found in neither: so a walk can say whether any directory
-has changed since it began.
+Programs change the tree meanwhile. Directories are opened by name in their parent's descriptor and symlinks are never
+followed, so the walk stays below its root, whatever is moved or swapped. A name that vanishes between two looks was
+not there. An unreadable directory is reported by name, and keeps its known state. An entry that moves from a
+directory still to be listed into one already listed is found in neither: so a walk can say whether any directory has
+changed since it began.
 """
 
 import errno
@@ -29,32 +29,32 @@ from sandbox.tree.stat_stamp import INODE, MODE, Stamp, stamp_of
 OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 VANISHED: Final = -1
-UNREAD: Final = -2  # instead of a descriptor: it may not be read, and is as it is known
+UNREAD: Final = -2  # instead of a descriptor: unreadable, and as it is known
 CLOCK_TICK_NS: Final = 10_000_000  # the clock that stamps files goes in steps, and may be as far behind
 
 
-_Level = tuple[int, str, Iterator[tuple[str, Directory]]]  # an open directory, its path, what of it is still to come
+_Level = tuple[int, str, Iterator[tuple[str, Directory]]]  # an open directory, its path, its remaining entries
 
 
 @dataclass(slots=True)
 class Visit:
-    """A directory, open until the walk goes on. Whoever finds that a name in `found` has become a directory since puts
-    it into `entered`."""
+    """A directory, open until the walk goes on. A caller that finds that a name in `found` has become a directory
+    since adds it to `entered`."""
 
     path: str
     fd: int
     known: Directory
-    found: list[tuple[str, Stamp]] = field(default_factory=list)  # not as it is known
+    found: list[tuple[str, Stamp]] = field(default_factory=list)  # entries that differ from the known state
     gone: list[str] = field(default_factory=list)  # known, and not there
     entered: list[str] = field(default_factory=list)  # directories of `found`
 
     def same(self) -> Iterator[str]:
-        """The names of what is as it is known. Right until `found` or `gone` are changed."""
+        """The names of unchanged entries. Right until `found` or `gone` are changed."""
         different = {name for name, _ in self.found}.union(self.gone)
         return (name for name in self.known.stamps if name not in different)
 
     def onward(self) -> Iterator[tuple[str, Directory]]:
-        """The directories to go on with, and what is known of them."""
+        """The directories to go on with, and their known states."""
         known = self.known.dirs
         if not self.found and not self.gone:
             yield from known.items()
@@ -65,9 +65,9 @@ class Visit:
 
 
 class Walk:
-    """One look at the roots. `most` is how many entries there may be. With `every`, each directory is visited. What has
-    an inode in `mapped.inodes` is never as it is known. With `lenient`, what cannot be read, or lies too deep, is
-    counted and passed over: as all the files that are known to be in it, and one at least."""
+    """One look at the roots. `most` bounds the number of entries. With `every`, each directory is visited. An entry
+    with an inode in `mapped.inodes` never counts as unchanged. With `lenient`, an entry that cannot be read, or lies
+    too deep, is skipped and counted: as all the files known to be in it, and at least one."""
 
     def __init__(self, most: int, *, every: bool = False, mapped: MappedFile = NOTHING, lenient: bool = False) -> None:
         self._most = most
@@ -80,14 +80,14 @@ class Walk:
         self.files = 0  # and symlinks, in directories that were not visited
         self.data_bytes = 0  # in directories that were not visited
         self._directories: list[str] = []  # all that were listed
-        self.skipped: list[bytes] = []  # the first MAX_SKIPPED of what is no file, directory or symlink
+        self.skipped: list[bytes] = []  # the first MAX_SKIPPED entries that are no file, directory or symlink
         self.skipped_count = 0
-        self.unread: list[bytes] = []  # the first MAX_UNREAD of what may not be read
+        self.unread: list[bytes] = []  # the first MAX_UNREAD unreadable entries
         self.unread_count = 0
 
     def below(self, top: int, root: str, known: Directory, rules: Rules, *, recheck: bool) -> Iterator[Visit]:
-        """Visit the directories of `root`, open as `top`, parents first; `top` becomes the walk's to close. With
-        `recheck`, what is known was read by other rules. Raises TreeProblem."""
+        """Visit the directories of `root`, open as `top`, parents first; the walk closes `top`. With `recheck`, the
+        known state was read by other rules. Raises TreeProblem."""
         levels: list[_Level] = []
         fd, path = top, root
         try:
@@ -148,7 +148,7 @@ class Walk:
         return None
 
     def leave_out(self, problem: TreeProblem, path: str) -> bool:
-        """Whether the walk may go on without what is at `path`; then it is noted."""
+        """Whether the walk may go on without the entry at `path`; then it is noted."""
         if self._lenient or not isinstance(problem, UnreadableFile):
             return False
         self.unread_count += 1
@@ -157,7 +157,7 @@ class Walk:
         return True
 
     def pass_over(self, problem: TreeProblem, known: Directory | None = None) -> None:
-        """What cannot be read has not vanished, nor has what is known to be in it. Raises `problem` unless lenient."""
+        """An unreadable entry has not vanished, nor has its known content. Raises `problem` unless lenient."""
         if not self._lenient:
             raise problem
         self.passed_over += 1

@@ -18,8 +18,8 @@ _TRUSTED = "sandboxes of level trusted are held to no limits: install bubblewrap
 
 
 class LimitControl:
-    """`operator`: what settings ask for. `root`: where control groups are mounted. Before `open`, and without it,
-    nothing can be held to."""
+    """`operator`: the limits in settings. `root`: the mount point of control groups. Before `open`, and without it,
+    no limit can be enforced."""
 
     def __init__(self, host: LocalHost, operator: ResourceLimits, root: Path) -> None:
         self._host = host
@@ -29,7 +29,7 @@ class LimitControl:
         self.problem: str | None = _TRUSTED
 
     def open(self) -> None:
-        """Find out what this host can do, and remove the groups whose sandboxes are gone. Blocks."""
+        """Check the abilities of this host, and remove the groups of gone sandboxes. Blocks."""
         try:
             self._groups = groups.find(groups.tag(self._host.data_dir), root=self._root)
             self.problem = None
@@ -43,28 +43,28 @@ class LimitControl:
 
     @property
     def unenforced(self) -> str | None:
-        """What of the operator's limits nothing holds sandboxes to, and why; None if all is well."""
+        """The operator's limits that are not enforced, and why; None if all are."""
         return self._unheld(self._operator, "HOLDFAST_LIMIT_{}")
 
     def check(self, limits: ResourceLimits) -> None:
-        """Raise SandboxFailed, for the user, if a limit that a session has of its own cannot be held to. The operator
-        was told of those that settings give."""
+        """Raise SandboxFailed, for the user, if a session's own limit cannot be enforced. The operator was told about
+        those in settings."""
         own = {name: getattr(limits, name) for name in LIMITED_BY}
         own = {name: None if limit == getattr(self._operator, name) else limit for name, limit in own.items()}
         if told := self._unheld(ResourceLimits(**own), "limits.{}"):
             raise SandboxFailed(told)
 
     def make(self, home: SandboxHome, limits: ResourceLimits) -> Group | None:
-        """A new group for a new sandbox, if it is to be held to anything here. Raises OSError."""
+        """A new group for a new sandbox, if it has an enforceable limit. Raises OSError."""
         self._host.limits.begin(home.session_id)
         if self._groups is None or not limits.any or self._groups.lacking(limits):
             return None
-        # No two starts share a name: what is left of one is removed without harm to the next.
+        # No two starts share a name, so removing the remains of one does not harm the next.
         return self._groups.make(f"{Path(home.socket).stem}-{secrets.token_hex(4)}", limits)
 
     def join(self, group: Group, started: Started) -> None:
-        """Move a bridge that still waits for its configuration into its group, with what contains it. Its first process
-        goes first: what that starts from then on is in the group. Raises OSError."""
+        """Move a bridge that still waits for its configuration into its group, with the processes that contain it.
+        Its first process goes first: its later children are in the group. Raises OSError."""
         group.join([started.first.pid, started.process.pid])
         group.join(each.pid for each in processes.children(started.first.pid))
 

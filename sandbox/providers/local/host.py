@@ -1,4 +1,4 @@
-"""What the local fleet and the handles of its sandboxes share: the data directory, its sockets, its trash, one turn
+"""Shared by the local fleet and the handles of its sandboxes: the data directory, its sockets, its trash, one turn
 per sandbox, and the places for long listings."""
 
 import asyncio

@@ -1,6 +1,6 @@
-"""The first Python that runs in a sandbox: take limits on, speak to the log, then become the bridge.
+"""The first Python in a sandbox: sets limits, opens the log, then becomes the bridge.
 
-`python -P -s -m sandbox.providers.local.init <rlimits as JSON> <config fd> <listen fd> <log fd>`. Limits are taken on
+`python -P -s -m sandbox.providers.local.init <rlimits as JSON> <config fd> <listen fd> <log fd>`. Limits are set
 here, behind the namespaces: RLIMIT_NPROC then counts the processes of this sandbox, not everybody's (root is exempt
 from it).
 """

@@ -1,4 +1,4 @@
-"""Starting a process that is nobody's to keep: a session of its own, descriptors handed down, no thread, no watcher."""
+"""Starts a process that outlives its parent: its own session, inherited descriptors, no thread, no watcher."""
 
 import contextlib
 import fcntl

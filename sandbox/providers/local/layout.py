@@ -1,4 +1,4 @@
-"""Where the local provider keeps what, and the note by which a later gateway finds a running bridge again."""
+"""The local provider's directories, and the note by which a later gateway finds a running bridge again."""
 
 import errno
 import hashlib
@@ -55,7 +55,7 @@ class SandboxHome:
         self.state = self.root / "state"
         self.note = self.root / "bridge.json"
         self.bridge_log = self.root / "bridge.log"
-        # In `state`, because the bridge writes it from inside and may have to begin it anew.
+        # In `state`, because the bridge writes it from inside and may have to create it again.
         self.agent_log = self.state / "agent.log"
         self.socket = hashlib.sha256(session_id.encode()).hexdigest()[:16] + ".sock"
 
@@ -65,7 +65,7 @@ class SandboxHome:
         return hashlib.sha256(f"{self.root.absolute()}".encode()).hexdigest()[:32]
 
     def make(self) -> None:
-        """Make what is not there, but for the roots: a restore may have been cut short."""
+        """Make the missing directories, except the roots: a restore may have been cut short."""
         for path in (self.root, self.kept, self.state):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("workspace", "agent"):  # where an earlier version kept them
@@ -73,7 +73,7 @@ class SandboxHome:
                 (self.root / name).rename(self.kept / name)
 
     def workspace_is_empty(self) -> bool:
-        """Whether there is no workspace, or nothing in it."""
+        """Whether the workspace is missing or empty."""
         try:
             fd = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -86,8 +86,8 @@ class SandboxHome:
             os.close(fd)
 
     def read_note(self) -> BridgeNote | None:
-        """The bridge noted last; None if there is none or the note cannot be read. Members that a newer gateway noted
-        are passed over: its bridge runs all the same."""
+        """The last noted bridge; None if there is none or the note is unreadable. Unknown members of a newer
+        gateway's note are ignored: its bridge runs all the same."""
         try:
             members = json.loads(self.note.read_bytes())
             known = [each.name for each in fields(BridgeNote)]
@@ -129,7 +129,7 @@ def tail(path: Path, limit: int) -> bytes:
     try:
         kept = os.fstat(fd)
         if not stat.S_ISREG(kept.st_mode):
-            return b""  # before a file object is made of it: of a directory there can be none
+            return b""  # before a file object is made: a directory cannot have one
         with open(fd, "rb", closefd=False) as file:
             file.seek(max(kept.st_size - limit, 0))
             return file.read(limit)

@@ -1,7 +1,7 @@
-"""Reports when programs of a sandbox meet its limits: in words for the user, and counted.
+"""Reports when programs of a sandbox meet its limits: in words for the user, and as a count.
 
-A bridge sees that its agent was killed, and not why; the control group has counted. The last count is kept here for
-each session, so that each end is reported for one reason.
+A bridge sees that its agent was killed, and not why; the control group has counted. The last count of each session is
+kept here, so that each end is reported for one reason.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _NOTHING = Reading()
 
 
 class LimitWatch:
-    """`operator`: the limits that settings give. `met` is called with the name of each limit that was met."""
+    """`operator`: the limits in settings. `met` is called with the name of each limit that was met."""
 
     def __init__(self, operator: ResourceLimits, met: Callable[[str], None]) -> None:
         self.operator = operator
@@ -34,11 +34,11 @@ class LimitWatch:
         self._seen.pop(session_id, None)
 
     def watched(self, session_id: str, group: Group | None, events: LinkEvents) -> LinkEvents:
-        """`events`, with ends told by their limit."""
+        """`events`, with the limit added to each end that it caused."""
         return events if group is None else _Watched(self, session_id, group, events)
 
     def since_last(self, session_id: str, group: Group) -> tuple[str, str] | None:
-        """The limit for an end that has just been heard of: its name, and words."""
+        """The limit that caused an end just reported: its name, and words."""
         now = group.read()
         if now is None:
             return None

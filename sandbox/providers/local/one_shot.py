@@ -1,4 +1,4 @@
-"""Running one command, as a sandbox would run it, with a bound on its time and on what it says."""
+"""Runs one command, as a sandbox would run it, with a bound on its time and on its output."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ _OUTPUT_BYTES = 16 * 1024
 
 
 class OneShotFailed(Exception):
-    """It could not be run, took too long, or failed; `output` is what it said last."""
+    """It could not start, took too long, or failed; `output` is its last output."""
 
     def __init__(self, what: str, output: bytes = b"") -> None:
         super().__init__(what)

@@ -113,7 +113,7 @@ def marked(marker: str) -> list[Process]:
 
 
 def _environs(process: _Stat) -> Iterator[bytes]:
-    """What it was started with. A first thread that has ended does not know it any more; each of the others does."""
+    """The environment at its start. An ended first thread does not have it any more; each of the others does."""
     whole = Path(f"/proc/{process.pid}")
     with contextlib.suppress(OSError):
         for place in (whole,) if process.state not in "ZX" else sorted(whole.glob("task/*")):

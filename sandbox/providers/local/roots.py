@@ -1,7 +1,7 @@
-"""The kept roots, made before a sandbox mounts them.
+"""Makes the kept roots before a sandbox mounts them.
 
-What lies beside them may be a swap that was cut short, or anything that a program made: that is for a process of its
-own to deal with, and only so long.
+Beside them may be an interrupted swap, or anything that a program made. A separate process deals with that, for a
+bounded time.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from sandbox.tree.root_swap import TRASH
 
 
 async def make_roots(host: LocalHost, level: Level, home: SandboxHome, *, seconds: float) -> None:
-    """What takes longer than a look runs at that `level`. Raises SandboxFailed, OSError."""
+    """Work beyond a look runs at that `level`. Raises SandboxFailed, OSError."""
     if await asyncio.to_thread(_made_at_once, host, home.kept):
         return
     places = level.places(home)

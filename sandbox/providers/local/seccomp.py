@@ -1,9 +1,9 @@
-"""The system calls a contained sandbox may not make: a classic BPF program for `bwrap --seccomp`.
+"""The system calls that a contained sandbox may not make: a classic BPF program for `bwrap --seccomp`.
 
-A deny list, not an allow list: agents run compilers, browsers and debuggers. What is denied is what no ordinary program
-needs and what kernel bugs and escapes are made of: mounting, new namespaces, modules, keys, BPF, raw kernel interfaces,
-socket families that no network namespace holds back, typing into somebody's terminal, and setuid and setgid bits: with
-a gateway that runs as root, such a file would be a root shell for whoever on the host reaches a copy of it.
+A deny list, not an allow list: agents run compilers, browsers and debuggers. It denies calls that no ordinary program
+needs and that kernel bugs and escapes use: mounting, new namespaces, modules, keys, BPF, raw kernel interfaces,
+socket families that no network namespace holds back, typing into another's terminal, and setuid and setgid bits: with
+a gateway that runs as root, such a file would be a root shell for anybody on the host who reaches a copy of it.
 """
 
 import platform
@@ -70,7 +70,8 @@ _ABSENT: dict[str, tuple[int, int]] = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }
-# Calls that give a file its mode, and which argument that is; `open` only when it makes one. (`mkdir` drops the bits.)
+# Calls that give a file its mode, and the number of that argument; `open` only when it creates one. (`mkdir` drops
+# the bits.)
 _SET_ID_BITS = 0o6000
 _MODE_AT: dict[str, tuple[int | None, int | None, int]] = {
     "chmod": (90, None, 1),

@@ -1,9 +1,9 @@
-"""Ending a sandbox, all of it.
+"""Ends a sandbox, all of it.
 
-Contained: killing the first process of its pid namespace ends every process in it, the kernel sees to that. Trusted:
-the bridge ends what it started, also what left its group; what is left after the bridge itself was killed is found by
-its ancestry and by the marker in its environment. A trusted program that wipes its environment and leaves its parent,
-while the bridge is being killed, can stay: trusted means trusted.
+Contained: the kernel ends every process of a pid namespace when its first process is killed. Trusted: the bridge ends
+its children, also those that left its group. If the bridge itself was killed, the rest is found by its ancestry and
+by the marker in its environment. A trusted program that wipes its environment and leaves its parent, while the bridge
+is being killed, can stay: trusted means trusted.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def runs(bridge: BridgeNote) -> bool:
 
 
 def kill(home: SandboxHome) -> bool:
-    """SIGKILL the bridge, and leave what is left of its sandbox as it is. False if none runs."""
+    """SIGKILL the bridge, and leave the rest of its sandbox as it is. False if none runs."""
     bridge = home.read_note()
     if bridge is None or not runs(bridge):
         return False
@@ -41,9 +41,9 @@ def kill(home: SandboxHome) -> bool:
 
 async def end(home: SandboxHome, *, patience: float, thorough: bool = False) -> None:
     """End every process of this sandbox; it has `patience` seconds to do so in order. Raises SandboxFailed if some
-    process cannot be killed. Nothing running is fine.
+    process cannot be killed. No error if nothing runs.
 
-    A bridge is noted before it does anything, so without a note nothing is looked for, unless `thorough`.
+    A bridge is noted before it does anything, so without a note nothing is searched, unless `thorough`.
     """
     bridge = home.read_note()
     if bridge is None and not home.note.exists() and not thorough:
@@ -71,7 +71,7 @@ async def end(home: SandboxHome, *, patience: float, thorough: bool = False) -> 
 
 
 async def remove_group(bridge: BridgeNote | None) -> None:
-    """What cannot be removed now is found when the fleet is opened."""
+    """A group that cannot be removed now is found when the fleet opens."""
     if bridge is not None and (group := Group.noted(bridge.group)) is not None:
         await asyncio.to_thread(groups.end, group)
 
@@ -83,7 +83,7 @@ def _bridge_itself(bridge: BridgeNote) -> list[Process]:
 
 
 def _family(bridge: BridgeNote) -> list[Process]:
-    # The first inside leads: once it is gone nothing new can be started beneath it.
+    # The first one inside is the parent of all: once it is gone, nothing new can start beneath it.
     family = [first_inside(bridge), Process(bridge.pid, bridge.started)]
     if bridge.level == "trusted" and first_inside(bridge).alive:
         family += processes.descendants(bridge.pid)

@@ -1,8 +1,8 @@
 """The trash of a data directory: a tree is moved there at once and removed later.
 
-Whoever throws something away waits for one rename, whatever the size of the tree and whatever else lies in the trash.
-One daemon thread removes it: the process may end at any time, and what is left is removed after the next start. Nothing
-but the disk bounds the trash; what lies in it took the same room before.
+The caller waits for one rename, whatever the size of the tree and the trash. One daemon thread removes it: the
+process may end at any time, and the rest is removed after the next start. Only the disk bounds the trash; its content
+took the same room before.
 """
 
 import os
@@ -14,7 +14,7 @@ from sandbox.system.safe_remove import remove_entry, throw_away
 
 
 class Trash:
-    """`open`, then `take` from any thread. The directory is ours alone: all that lies in it is removed."""
+    """`open`, then `take` from any thread. The directory is ours alone: everything in it is removed."""
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self._path = path
@@ -23,7 +23,7 @@ class Trash:
         self._closed = threading.Event()
 
     def open(self) -> None:
-        """Begin to remove what is there, also what an earlier process left."""
+        """Begin to remove its content, also that of an earlier process."""
         self._filled.set()
         threading.Thread(target=self._run, name="trash", daemon=True).start()
 
@@ -33,7 +33,7 @@ class Trash:
         self._filled.set()
 
     def close(self) -> None:
-        """Stop after the directory that is being removed; nobody waits for it."""
+        """Stop after the present directory; nobody waits for it."""
         self._closed.set()
         self._filled.set()
 
@@ -52,7 +52,7 @@ class Trash:
             told = set(stuck)
 
     def _empty(self) -> dict[str, OSError]:
-        """Remove what can be removed; what cannot, by its name."""
+        """Remove everything removable; log what is not, by name."""
         stuck: dict[str, OSError] = {}
         at = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
