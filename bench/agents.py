@@ -25,7 +25,7 @@ from gateway.agents.shelf import AgentShelf
 from sandbox.agents.catalogue import CORES
 from tests.agents.agents import Model
 from tests.support.chat import hear, say
-from tests.support.fake_model.serving import fake_model
+from tests.support.fake_model.serving import INNER, fake_model
 from tests.support.gateway import Gateway
 from tests.support.golden import inputs, line_of, put, recordings
 from tests.support.record_agents import Live
@@ -110,7 +110,7 @@ def of_core(name: str, *, rounds: int) -> Figure:
 
 
 async def costs(directory: Path, agents: Path, name: str, model: Model, *, rounds: int, starts: int) -> Rounds:
-    settings = {"AGENTS_DIR": agents, "LOCAL_LEVEL": "contained", "NETWORK_MAX": "outbound"}
+    settings = {"AGENTS_DIR": agents, "LOCAL_LEVEL": "contained", "NETWORK_INNER": INNER}
     core = AgentShelf(agents).find(name)
     assert core is not None
     program = str(agents / core.name / core.version / core.program)

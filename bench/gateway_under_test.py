@@ -110,6 +110,9 @@ class StandInSandbox:
     async def exec(self, command: Command) -> CommandResult:
         raise CommandRefused("the stand-in runs nothing")
 
+    async def egress(self) -> None:
+        return None
+
     async def logs(self, *, limit: int = 65536) -> bytes:
         return b""
 

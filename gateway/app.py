@@ -32,6 +32,10 @@ from gateway.config.data_dir import DataDirBusy
 from gateway.config.settings import Secrets, Settings, SettingsError, read_sandbox_env
 from gateway.config.values import widest
 from gateway.config.version import version
+from gateway.egress.access import EgressAccess
+from gateway.egress.keeper import EgressKeeper
+from gateway.egress.messages import Denied, Setup
+from gateway.egress.policy import read_text, shown
 from gateway.egress.providers import ModelProviders
 from gateway.http.credentials.credentials import CredentialRoutes
 from gateway.http.messages.dead_letters import DeadLetterRoutes, letters_kept
@@ -358,6 +362,12 @@ class House:
             on_commit=self.metrics.committed,
         )
         self._recordings = make_recordings(settings)
+        self.egress = EgressKeeper(
+            settings.data_dir / "run",
+            Setup(inner=settings.network_inner, orphan_seconds=settings.orphan_after + 60.0),
+            on_denied=self._host_denied,
+        )
+        self.way_out = EgressAccess(self.egress)
         self.sessions = SessionParts(
             self.store,
             self.queue,
@@ -374,6 +384,7 @@ class House:
             recordings=self._recordings,
             removes_orphans=settings.orphans == "remove",
             has_credential=self.credentials.has,
+            way_out=self.way_out,
         )
         self.hearing.on_settled = self.sessions.registry.settled
         self.workspace_bytes = WorkspaceBytes(self.store, lambda: self.metrics.stored_changes)
@@ -538,6 +549,7 @@ class House:
                 await open_parts.enter_async_context(self.queue)
                 if self._recordings is not None:
                     open_parts.callback(self._recordings.close)
+                await open_parts.enter_async_context(self.egress)
                 await open_parts.enter_async_context(self.sessions)
             except (CannotOpen, SandboxFailed, ObjectsRefused, ObjectsUnavailable) as error:
                 self.problem, self.no_room = str(error), isinstance(error, NoRoom)
@@ -601,6 +613,19 @@ class House:
         database = store.path if store.kind == "sqlite" else spool
         self._files = FileIdentity((self._settings.data_dir, *database_files(database)))
 
+    def _host_denied(self, denied: Denied) -> None:
+        """Who runs the session reads it there; here it is for the operator."""
+        allow = f'"allow": ["{denied.entry}"]' if denied.entry else ""
+        log.info(
+            "egress.denied",
+            session_id=denied.session,
+            host=denied.host,
+            port=denied.port,
+            times=denied.times,
+            cause=denied.reason,
+            allow=allow,
+        )
+
     def _watch(self) -> None:
         """Declare the gauges, which are read at each scrape: every queue's depth, and the number of sessions and
         viewers."""
@@ -648,7 +673,7 @@ def build_house(settings: Settings, secrets: Secrets, *, fleet: Fleet | None = N
 
 
 def _about(settings: Settings) -> dict[str, Any]:
-    network = {"default": settings.network, "max": settings.network_max}
+    network = {"default": shown(read_text(settings.network)), "max": shown(read_text(settings.network_max))}
     return {"version": version(), "demo": settings.demo, "network": network}
 
 

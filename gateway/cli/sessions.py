@@ -90,7 +90,7 @@ def _add_wish(create: argparse.ArgumentParser) -> None:
     create.add_argument("--agent", metavar="NAME", help=told)
     create.add_argument("--provider", metavar="P", help="where it runs: local or docker (default: HOLDFAST_SANDBOX)")
     create.add_argument("--image", help="what its container is made of, such as debian:bookworm")
-    create.add_argument("--network", metavar="N", help="what its sandbox may reach: none or outbound")
+    create.add_argument("--network", metavar="N", help="what its programs may reach: none, outbound, or hosts: a,*.b")
     create.add_argument("--repo", metavar="URL", help="a repository to clone into its workspace")
     create.add_argument("--branch", help="which of its branches")
     create.add_argument(
@@ -127,7 +127,7 @@ async def run(words: argparse.Namespace, settings: "Settings") -> int:
                 "agent": words.agent,
                 "provider": words.provider,
                 "image": words.image,
-                "network": words.network,
+                "network": network(words.network),
                 "repoUrl": words.repo,
                 "repoBranch": words.branch,
                 "sleepAfter": words.sleep_after,
@@ -146,3 +146,10 @@ async def run(words: argparse.Namespace, settings: "Settings") -> int:
             how = {"envVars": dict(words.env) or None, "empty": words.empty or None, "keep": words.keep or None}
             return await sessions.steer(settings, chosen, words.session, "resume", how)
     return await sessions.steer(settings, chosen, words.session, words.action)
+
+
+def network(words: str | None) -> "str | dict[str, list[str]] | None":
+    """As the API has it."""
+    if words in (None, "none", "outbound"):
+        return words
+    return {"allow": [each.strip() for each in words.split(",")]}

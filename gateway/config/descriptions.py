@@ -119,11 +119,16 @@ DESCRIPTIONS = {
     "terminals": Description("terminals of one session"),
     "sandbox_env_file": Description("a file of `NAME=value` lines that every sandbox gets; mode 0600"),
     "network": Description(
-        "the network of a session that asks for nothing", see="../security.md#what-a-sandbox-may-do"
+        "what a session that asks for nothing may reach: `none`, `outbound` (every public host), or hosts such as "
+        "`api.anthropic.com,*.github.com`, comma-separated", see="../egress.md"
     ),
     "network_max": Description(
-        "the most network that a user may ask for; services may ask for all",
-        see="../security.md#what-a-sandbox-may-do", default="`outbound` on loopback, else `none`",
+        "the most that a user may ask to reach, written alike; services may ask for all",
+        see="../egress.md", default="`outbound` on loopback, else `none`",
+    ),
+    "network_inner": Description(
+        "networks, addresses and hosts that sandboxes may reach although they are not public, comma-separated",
+        "A session's own network must allow them, too.", see="../egress.md#inner-networks",
     ),
     "providers_file": Description(
         "a TOML file that adds providers of models and git hosts, or gives one of them another address",

@@ -11,7 +11,7 @@ from gateway.config.objects_url import ObjectsUrl, completed
 from gateway.config.settings import BUCKET_NAMES, KNOWN, PREFIX, PROVIDERS, Settings, SettingsError
 from gateway.config.sources import ENVIRONMENT, FILE, ConfigFile, Source
 from gateway.config.store_url import StoreUrl
-from gateway.limits.network import NETWORKS
+from gateway.egress.policy import covers, read_text
 
 EVERYWHERE = "0.0.0.0"
 _TEST_PREFIX = "HOLDFAST_TEST_"  # for the test suite alone; the gateway never reads them
@@ -141,7 +141,7 @@ def _contradictions(settings: Settings) -> list[str]:
 
 
 def _network_problems(settings: Settings) -> list[str]:
-    if NETWORKS.index(settings.network) <= NETWORKS.index(settings.network_max):
+    if covers(read_text(settings.network_max), read_text(settings.network)):
         return []
     given, most = settings.network, settings.network_max
     why = "" if settings.loopback_only else ", which is its default where others can reach the gateway"
@@ -171,8 +171,11 @@ def _provider_problems(settings: Settings) -> list[str]:
         return problems
     if settings.sandbox not in settings.providers:
         problems.append(f"HOLDFAST_PROVIDERS lacks {settings.sandbox}: add it, or change HOLDFAST_SANDBOX")
-    if settings.sandbox == "docker" and settings.network != "none":
-        problems.append("HOLDFAST_NETWORK: containers have no way out yet; use none with HOLDFAST_SANDBOX=docker")
+    from sandbox.providers.container.image import is_gvisor
+
+    if settings.sandbox == "docker" and settings.network != "none" and is_gvisor(settings.docker_runtime or None):
+        told = "containers of gVisor have no way out yet; use none with HOLDFAST_DOCKER_RUNTIME"
+        problems.append(f"HOLDFAST_NETWORK: {told}={settings.docker_runtime}")
     return problems
 
 

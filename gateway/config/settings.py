@@ -25,7 +25,6 @@ from gateway.config.store_url import StoreUrl as StoreUrl
 from gateway.config.store_url import store_url
 from gateway.config.values import SecretStr as SecretStr
 from gateway.limits.images import read_patterns
-from gateway.limits.network import NETWORKS
 from gateway.limits.resources import MOST_CPUS, MOST_MEMORY, MOST_PIDS
 from sandbox.ports.resources import LEAST_CPUS, LEAST_MEMORY, LEAST_PIDS
 
@@ -94,8 +93,9 @@ class Settings:
     terminal_idle: float = field(default=0.0, metadata=by(values.duration))  # 0: never
     terminals: int = field(default=16, metadata=by(values.whole(1, 256)))
     sandbox_env_file: Path | None = field(default=None, metadata=by(Path))
-    network: str = field(default="none", metadata=by(values.choice(*NETWORKS)))
-    network_max: str = field(default="", metadata=by(values.choice(*NETWORKS)))  # "": by who can reach the gateway
+    network: str = field(default="none", metadata=by(values.network))
+    network_max: str = field(default="", metadata=by(values.network))  # "": by who can reach the gateway
+    network_inner: tuple[str, ...] = field(default=(), metadata=by(values.inner_networks))
 
     providers_file: Path | None = field(default=None, metadata=by(Path))
     prices_file: Path | None = field(default=None, metadata=by(Path))
@@ -226,6 +226,8 @@ def form_of(name: str) -> WrittenForm:
         return WrittenForm.WORDS
     if {int, float, bool} & set(kinds):
         return WrittenForm.PLAIN
+    if known.metadata["read"] is values.network:
+        return WrittenForm.LIST
     return WrittenForm.LIST if any(get_origin(kind) is tuple for kind in kinds) else WrittenForm.TEXT
 
 

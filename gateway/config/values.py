@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
+from gateway.egress import addresses, policy
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _BYTES = {"": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gib": 1 << 30}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|)", re.ASCII)
@@ -190,6 +192,25 @@ def _engine_name(text: str, example: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", text):
         raise ValueError(f"wants a name such as {example}")
     return text
+
+
+def network(text: str) -> str:
+    """`none`, `outbound`, or hosts with commas between them."""
+    try:
+        return policy.text(policy.read_text(text.strip()))
+    except policy.BadHost as exc:
+        raise ValueError(f"wants none, outbound or a list of hosts: {exc}") from None
+
+
+def inner_networks(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    try:
+        addresses.parse_inner(found)
+    except policy.BadHost as exc:
+        raise ValueError(
+            f"wants networks such as 10.0.0.0/8, addresses and hosts, separated by commas: {exc}"
+        ) from None
+    return found
 
 
 def networks(text: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 A name is looked up once, outside, and the proxy dials the addresses of that answer: a second answer of the name server
 comes too late. All of them must be public; the operator may allow others (`inner`: networks, and hosts that may have
-such addresses).
+such addresses). Inner addresses have no usual ports: who may reach every host may reach every port of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 
 import msgspec
 
-from gateway.egress.policy import BadHost, host_pattern, matches
+from gateway.egress.policy import PORTS, BadHost, has_port, host_pattern, matches
 from sandbox.system.public_address import is_public
 
 
@@ -32,14 +32,21 @@ def parse_inner(entries: Iterable[str]) -> Inner:
     return Inner(tuple(networks), tuple(hosts))
 
 
-def refused(host: str, port: int, addresses: Sequence[str], inner: Inner) -> str | None:
-    """The first address of a host that may not be dialled; None if all may be."""
-    if any(matches(pattern, host, port) for pattern in inner.hosts):
+def refused(host: str, port: int, addresses: Sequence[str], inner: Inner, *, only_inner: bool = False) -> str | None:
+    """The first address of a host that may not be dialled; None if all may be. `only_inner`: a public one may not."""
+    if any(_is_inner(pattern, host, port) for pattern in inner.hosts):
         return None
-    return next((address for address in addresses if not _may_be_dialled(address, inner)), None)
+    return next((address for address in addresses if not _may_be_dialled(address, inner, only_inner)), None)
 
 
-def _may_be_dialled(text: str, inner: Inner) -> bool:
+def _is_inner(pattern: str, host: str, port: int) -> bool:
+    """As in a list of hosts, but that one without a port is meant with every port."""
+    return matches(pattern, host, port) or (not has_port(pattern) and matches(pattern, host, PORTS[0]))
+
+
+def _may_be_dialled(text: str, inner: Inner, only_inner: bool) -> bool:
     address = ip_address(text.partition("%")[0])
     plain = (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
-    return is_public(address) or any(plain in network for network in inner.networks if network.version == plain.version)
+    if any(plain in network for network in inner.networks if network.version == plain.version):
+        return True
+    return not only_inner and is_public(address)

@@ -2,32 +2,35 @@
 
 from gateway.egress.head import RequestHead
 from gateway.egress.stream import ByteStream, StreamLost
+from gateway.egress.turn_share import TurnShare
 
 PIECE = 64 * 1024
 _LINE = 8 * 1024  # of a chunk's size line, with its extensions, and of a trailer
 _TRAILERS = 100
 
 
-async def send_body(head: RequestHead, near: ByteStream, far: ByteStream) -> None:
+async def send_body(head: RequestHead, near: ByteStream, far: ByteStream, share: TurnShare) -> None:
     """Copy the body from `near` to `far`. Raises StreamLost, also for a body that is not framed as its head says."""
     if head.length is None:
-        return await _chunks(near, far)
+        return await _chunks(near, far, share)
     left = head.length
     while left:
         piece = await near.read(min(PIECE, left))
         if not piece:
             raise StreamLost("the request ended in its body")
+        await share.take(len(piece))
         await far.write(piece)
         left -= len(piece)
 
 
-async def _chunks(near: ByteStream, far: ByteStream) -> None:
+async def _chunks(near: ByteStream, far: ByteStream, share: TurnShare) -> None:
     while size := await chunk_size(near):
         await far.write(b"%x\r\n" % size)
         while size:
             piece = await near.read(min(PIECE, size))
             if not piece:
                 raise StreamLost("the request ended in its body")
+            await share.take(len(piece))
             await far.write(piece)
             size -= len(piece)
         if await near.read_exactly(2) != b"\r\n":

@@ -1,7 +1,7 @@
 """The proxy's end of the gateway's connection: one gateway at a time, the newest.
 
 A gateway that goes leaves everything as it is: the proxy serves sessions on, by the policies that it set. Without a
-gateway for `orphan_seconds`, and without open connections, the proxy ends itself.
+gateway for `orphan_seconds`, and without open connections, the proxy ends itself; soon if it serves no session either.
 """
 
 import asyncio
@@ -79,7 +79,8 @@ class Control:
             return False
         if self._retired:
             return True
-        return self._gateway is None and time.monotonic() - self._left > self.proxy.setup.orphan_seconds
+        alone = time.monotonic() - self._left if self._gateway is None else 0.0
+        return alone > (self.proxy.setup.orphan_seconds if self.proxy.sessions else LOOK_SECONDS)
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionError):

@@ -28,10 +28,17 @@ class Dialer:
         self._turns: dict[str, asyncio.Semaphore] = {}
 
     async def dial(
-        self, session: str, host: str, port: int, *, tls: ssl.SSLContext | None = None, trusted: bool = False
+        self,
+        session: str,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        trusted: bool = False,
+        only_inner: bool = False,
     ) -> ByteStream:
         """A connection to `host`, as `policy.host_name` returns it. `trusted`: the operator named the host, and any
-        address of it will do. Raises NotServed."""
+        address of it will do. `only_inner`: no public one. Raises NotServed."""
         try:
             async with asyncio.timeout(DIAL_SECONDS):
                 found = await self._look_up(session, host, port)
@@ -39,7 +46,10 @@ class Dialer:
             raise NotServed(504, f"{host}: its name was not looked up within {DIAL_SECONDS:g} s") from None
         except OSError as exc:
             raise NotServed(502, f"{host} was not found: {exc.strerror or exc}") from None
-        wrong = None if trusted else refused(host, port, [address[0] for _, address in found], self.inner)
+        addresses = [address[0] for _, address in found]
+        wrong = None if trusted else refused(host, port, addresses, self.inner, only_inner=only_inner)
+        if wrong is not None and only_inner:
+            raise NotInner(403, f"{host} is no host of an inner network")
         if wrong is not None:
             said = host if wrong == host else f"{host} has the address {wrong}, which"
             raise NotPublic(
@@ -81,6 +91,10 @@ class Dialer:
                 failed = exc.strerror or str(exc)
             connection.close()
         raise NotServed(502, f"{host}:{port} cannot be reached: {failed}")
+
+
+class NotInner(NotServed):
+    """The host is not one that may be reached at every port."""
 
 
 class NotPublic(NotServed):

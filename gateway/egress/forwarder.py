@@ -5,15 +5,18 @@ Host; one request goes over one connection, so that the next one is checked, too
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from gateway.egress import head as heads
+from gateway.egress.addresses import Inner
 from gateway.egress.body import send_body
-from gateway.egress.dialer import Dialer, NotPublic
+from gateway.egress.dialer import Dialer, NotInner, NotPublic
 from gateway.egress.head import NotServed, RequestHead, TargetForm
 from gateway.egress.policy import BadHost, Policy, entry, host_and_port
 from gateway.egress.stream import ByteStream, StreamLost
+from gateway.egress.turn_share import TurnShare
 
 IDLE_SECONDS = 600.0
 CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -26,8 +29,8 @@ class Forwarder:
         self._dialer = dialer
         self._denied = denied
 
-    async def forward(self, policy: Policy, head: RequestHead, near: ByteStream) -> None:
-        """Serve the request. Raises NotServed before anything was answered."""
+    async def forward(self, policy: Policy, head: RequestHead, near: ByteStream, share: TurnShare) -> None:
+        """Serve the request, with the session's `share`. Raises NotServed before anything was answered."""
         try:
             host, port, path = _target(head)
         except BadHost as exc:
@@ -36,9 +39,9 @@ class Forwarder:
         try:
             if head.form is TargetForm.CONNECT:
                 await near.write(CONNECTED)
-                await both_ways(near, far)
+                await both_ways(near, far, share)
             else:
-                await _request(head, host, port, path, near, far)
+                await _request(head, host, port, path, near, far, share)
         except (StreamLost, TimeoutError):
             pass
         finally:
@@ -46,6 +49,9 @@ class Forwarder:
 
     async def _dial(self, policy: Policy, host: str, port: int) -> ByteStream:
         if not policy.network.allows(host, port):
+            if policy.network.everything and self._dialer.inner != Inner():
+                with contextlib.suppress(NotInner):
+                    return await self._dialer.dial(policy.session, host, port, only_inner=True)
             reason = denial(policy, host, port)
             self._denied(policy, host, port, reason, entry(host, port))
             raise NotServed(403, reason)
@@ -70,34 +76,37 @@ def denial(policy: Policy, host: str, port: int) -> str:
     return f"{host}:{port} is not on this session's list: {listed} allows it"
 
 
-async def both_ways(near: ByteStream, far: ByteStream) -> None:
+async def both_ways(near: ByteStream, far: ByteStream, share: TurnShare) -> None:
     """Pass bytes until the far end has closed, both have, or no byte has come for a long time."""
-    up = asyncio.create_task(_pump(near, far), name="egress.up")
+    up = asyncio.create_task(_pump(near, far, share), name="egress.up")
     try:
-        await _pump(far, near)
+        await _pump(far, near, share)
     finally:
         up.cancel()
         await asyncio.wait({up})
 
 
-async def _pump(source: ByteStream, target: ByteStream) -> None:
+async def _pump(source: ByteStream, target: ByteStream, share: TurnShare) -> None:
     while True:
         async with asyncio.timeout(IDLE_SECONDS):
             piece = await source.read()
         if not piece:
             return target.end_writing()
+        await share.take(len(piece))
         async with asyncio.timeout(IDLE_SECONDS):
             await target.write(piece)
 
 
-async def _request(head: RequestHead, host: str, port: int, path: str, near: ByteStream, far: ByteStream) -> None:
+async def _request(
+    head: RequestHead, host: str, port: int, path: str, near: ByteStream, far: ByteStream, share: TurnShare
+) -> None:
     name = f"[{host}]" if ":" in host else host
     named = name if port == 80 else f"{name}:{port}"
     own = [(b"Host", named.encode()), *heads.end_to_end(head.headers, b"host"), (b"Connection", b"close")]
     await far.write(heads.request(head.method, path, own))
-    up = asyncio.create_task(send_body(head, near, far), name="egress.body")
+    up = asyncio.create_task(send_body(head, near, far, share), name="egress.body")
     try:
-        await _pump(far, near)
+        await _pump(far, near, share)
     finally:
         up.cancel()
         await asyncio.wait({up})

@@ -94,7 +94,7 @@ class GitRoute:
             _headers(settings, end_to_end(head.headers, *_NOT_ON), head.length),
         )
         await far.write(words)
-        sending = asyncio.create_task(send_body(head, exchange.stream, far), name="egress.push")
+        sending = asyncio.create_task(send_body(head, exchange.stream, far, exchange.share), name="egress.push")
         answer, pieces = HttpResponse(), deque[bytes]()
         try:
             while not answer.has_head:

@@ -72,6 +72,7 @@ class EgressKeeper:
         self._channel: Channel | None = None
         self._welcome: asyncio.Future[Welcome] | None = None
         self._lost = asyncio.Event()
+        self._needed = asyncio.Event()  # a sandbox is there to be served
         self._task: asyncio.Task[None] | None = None
         self.proxy: int | None = None  # its pid, while there is one
 
@@ -90,9 +91,14 @@ class EgressKeeper:
             self._channel.close()
         self._channel = None
 
+    def need(self) -> None:
+        """Have a proxy run, also while no sandbox needs one."""
+        self._needed.set()
+
     def attach(self, policy: Policy, give: Give) -> None:
         """A sandbox runs: serve it by this policy, at the listener that it gives."""
         self._sessions[policy.session] = policy, give
+        self.need()
         if self._channel is not None:
             self._tell_session(policy.session)
 
@@ -130,6 +136,8 @@ class EgressKeeper:
 
     async def _keep_running(self) -> None:
         attempt = 0
+        if not await asyncio.to_thread(self._one_runs):
+            await self._needed.wait()
         while True:
             try:
                 await self._find_or_start()
@@ -141,6 +149,10 @@ class EgressKeeper:
             self._drop()
             await asyncio.sleep(delay(attempt, base=0.05, cap=10.0, rng=self._rng) if attempt else 0)
             attempt += 1
+
+    def _one_runs(self) -> bool:
+        note = process.noted(self._run)
+        return note is not None and note.runs
 
     async def _find_or_start(self) -> None:
         release = await asyncio.to_thread(process.release)

@@ -109,6 +109,11 @@ def matches(pattern: str, host: str, port: int) -> bool:
     return host == name.strip("[]")
 
 
+def has_port(pattern: str) -> bool:
+    """Whether a host of a list names a port."""
+    return bool(_split(pattern)[1])
+
+
 def covers(wide: Network, narrow: Network) -> bool:
     """True if `wide` allows everything that `narrow` allows. Every public host covers every list: a session that may
     reach all of them may name some, with any ports."""
@@ -138,6 +143,21 @@ def shown(network: Network) -> Any:
     if network.everything:
         return "outbound"
     return {"allow": list(network.hosts)} if network.hosts else "none"
+
+
+def text(network: Network) -> str:
+    """As settings and stored sessions have it: `none`, `outbound`, or hosts with commas between them."""
+    return "outbound" if network.everything else ",".join(network.hosts) or "none"
+
+
+def read_text(words: str) -> Network:
+    """The other way. Raises BadHost."""
+    if words in ("none", "outbound"):
+        return parse_network(words)
+    network = parse_network({"allow": [each for each in words.split(",") if each.strip()]})
+    if not network.hosts:
+        raise BadHost("none, outbound, or hosts such as api.example.com,*.example.org, separated by commas")
+    return network
 
 
 def entry(host: str, port: int) -> str:

@@ -97,10 +97,10 @@ class Proxy:
         head = read(text)
         policy = session.policy
         if head.form is not TargetForm.ORIGIN:
-            return await self._forwarder.forward(policy, head, near)
+            return await self._forwarder.forward(policy, head, near, session.share)
         route, settings, path = self.routes.find(policy, head.target)
         try:
-            await route.serve(Exchange(policy, settings, head, path, near))
+            await route.serve(Exchange(policy, settings, head, path, near, session.share))
         except TimeoutError:
             raise NotServed(504, "no answer in time") from None
         except StreamLost:

@@ -12,6 +12,7 @@ import msgspec
 from gateway.egress.head import NotServed, RequestHead
 from gateway.egress.policy import Policy
 from gateway.egress.stream import ByteStream
+from gateway.egress.turn_share import TurnShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Exchange:
     head: RequestHead
     path: str
     stream: ByteStream
+    share: TurnShare  # `take` of it what is passed on
 
 
 class Route(Protocol):

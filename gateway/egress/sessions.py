@@ -14,6 +14,7 @@ from typing import Any
 from gateway.egress.head import answer
 from gateway.egress.policy import Policy
 from gateway.egress.stream import ByteStream, adopt
+from gateway.egress.turn_share import TurnShare
 
 AT_ONCE = 8
 REFUSING = 64
@@ -29,6 +30,7 @@ class EgressSession:
 
     def __init__(self, policy: Policy, serve: Serve, most: Callable[[], int]) -> None:
         self.policy = policy
+        self.share = TurnShare()
         self._serve = serve
         self._most = most
         self._listener: socket.socket | None = None

@@ -16,6 +16,7 @@ from gateway.agents.choice import WANTED, read_choice
 from gateway.agents.status import MODES, Mode
 from gateway.agents.transcript import EXCHANGES
 from gateway.config.values import number, positive_duration, size, whole
+from gateway.egress import policy
 from gateway.limits.network import NETWORKS
 from gateway.limits.resources import MOST_CPUS, MOST_MEMORY, MOST_PIDS
 from gateway.protocol.chat_frames import RESERVED_CIDS, is_content
@@ -52,6 +53,7 @@ A_KIND = "a word of small letters, digits and underscores"
 A_SIZE = f"given together, whole numbers from 1 to {MAX_SIDE}"
 A_SIDE = f"a whole number from 1 to {MAX_SIDE}; cols and rows are given together"
 TRUE_OR_FALSE = "true or false"
+A_NETWORK = 'none, outbound, or {"allow": [hosts]}'
 SOME_LIMITS = "an object with any of memory, cpus, pids"
 # Written and bounded as the settings HOLDFAST_LIMIT_* are.
 LIMITS: Mapping[str, tuple[str, Callable[[str], float]]] = {
@@ -124,7 +126,11 @@ class WishBody(ChangeBody):
         meaning("all: what the agent says and no other frame tells comes as agent_event; left out: it is only counted"),
         must("all, or left out"),
     ] = None
-    network: Annotated[Annotated[str, one_of(*NETWORKS)] | None, must(f"one of {', '.join(NETWORKS)}")] = None
+    network: Annotated[
+        Annotated[str, one_of(*NETWORKS)] | dict[str, list[str]] | None,
+        meaning('what its programs may reach: none, outbound (every public host), or {"allow": [hosts]}'),
+        must(A_NETWORK),
+    ] = None
     repo_url: Annotated[Annotated[str, Meta(max_length=2048)] | None, must(a_text(2048))] = None
     repo_branch: Annotated[Annotated[str, Meta(max_length=255)] | None, must(a_text(255))] = None
     provider: Annotated[
@@ -205,8 +211,7 @@ class Post(JsonBody):
 
 def read_wish(body: WishBody) -> Wish:
     """The wish in a body. The caller reads `userId`."""
-    if body.network is not None and body.network not in NETWORKS:
-        raise bad_member("network", f"one of {', '.join(NETWORKS)}")
+    network = None if body.network is None else _network(body.network)
     repo_url, repo_branch = _text("repoUrl", body.repo_url, 2048), _text("repoBranch", body.repo_branch, 255)
     if repo_branch is not None and repo_url is None:
         raise bad_member("repoBranch", "given together with repoUrl")
@@ -218,7 +223,7 @@ def read_wish(body: WishBody) -> Wish:
         agent_server=agent_server,
         mode=body.mode or None,
         events=body.events,
-        network=body.network,
+        network=network,
         repo_url=repo_url,
         repo_branch=repo_branch,
         title=_text("title", body.title, 256),
@@ -228,6 +233,14 @@ def read_wish(body: WishBody) -> Wish:
         provider=_text("provider", body.provider, 64),
         image=_image(body.image),
     )
+
+
+def _network(wanted: Any) -> str:
+    """As settings and stored sessions have it."""
+    try:
+        return policy.text(policy.parse_network(wanted))
+    except policy.BadHost as exc:
+        raise bad_member("network", f"{A_NETWORK}: {exc}") from exc
 
 
 def read_change(body: ChangeBody) -> dict[str, Any]:

@@ -1,32 +1,52 @@
 """The network that a session may have. Pure.
 
-With `outbound` a program shares the host's network, its loopback and the ports there on which other users' programs
-listen. So the operator decides: a session that asks for nothing gets HOLDFAST_NETWORK, a user may ask for as much as
-HOLDFAST_NETWORK_MAX, and a service for all of it. The choice is checked again at each start: a session from before the
+Programs reach hosts by a proxy, which asks what the session may have (gateway/egress/policy.py): nothing, every public
+host, or a list of hosts. A session that asks for nothing gets HOLDFAST_NETWORK, a user may ask for as much as
+HOLDFAST_NETWORK_MAX, and a service for all. The choice is checked again at each start: a session from before the
 setting, or from before it was changed, gets what is allowed now.
 """
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-NETWORKS = ("none", "outbound")  # the least first
+from gateway.egress.policy import BadHost, Network, covers, host_name, read_text
+
+NETWORKS = ("none", "outbound")  # those with a name; the others are lists
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkRule:
+    """Both as settings have them."""
+
     given: str = "none"
     most: str = "outbound"
 
     def refusal(self, network: str, *, granted: bool = False, repo_url: str | None = None) -> str | None:
         """The reason why a session may not have this network; None if it may. `granted`: a service asked for it."""
-        if granted or self.most == NETWORKS[-1]:
+        most = read_text(self.most)
+        if granted or most.everything:
             return None
-        if NETWORKS.index(network) > NETWORKS.index(self.most):
+        if not covers(most, read_text(network)):
             wanted = f"network: {network}"
-        elif repo_url is not None:
+        elif repo_url is not None and not _may_clone(most, repo_url):
             wanted = "repoUrl needs network: outbound, which"
         else:
             return None
         return (
-            f"{wanted} is more than users may ask for here, {self.most}: it shares the host's network; the operator "
-            "can allow it (HOLDFAST_NETWORK_MAX), or let a service create the session"
+            f"{wanted} is more than users may ask for here, {self.most}; the operator can allow it "
+            "(HOLDFAST_NETWORK_MAX), or let a service create the session"
         )
+
+
+def _may_clone(most: Network, repo_url: str) -> bool:
+    """Whether users may reach the repository's host themselves."""
+    try:
+        url = urlsplit(repo_url)
+        return most.allows(host_name(url.hostname or ""), url.port or 443)
+    except (BadHost, ValueError):
+        return False
+
+
+def way_out(network: str) -> str:
+    """For a provider: whether a sandbox is to have a way out at all."""
+    return "none" if network == "none" else "outbound"

@@ -15,7 +15,7 @@ from gateway.limits.quota import Quota
 from gateway.limits.start_turns import StartTurns
 from gateway.session.env_cover import EnvCover
 from gateway.session.inbox import Inbox
-from gateway.session.model.ports import SessionLimits, SessionMetrics, Timer
+from gateway.session.model.ports import NoWayOut, SessionLimits, SessionMetrics, Timer, WayOut
 from gateway.session.recording.files import RecordingFiles
 from gateway.session.shared_timer import SharedTimer
 from gateway.session.workspace.keeping import Keeping
@@ -65,6 +65,7 @@ class Surroundings:
     rng: Random
     utcnow: Callable[[], float]
     recordings: RecordingFiles | None = None
+    way_out: WayOut = field(default_factory=NoWayOut)
     moment: SharedTimer = field(default_factory=lambda: SharedTimer(MOMENT_SECONDS))
 
 
@@ -92,6 +93,7 @@ class SessionHost:
         "turns",
         "user_id",
         "utcnow",
+        "way_out",
     )
 
     def __init__(
@@ -117,6 +119,7 @@ class SessionHost:
         self.now: Callable[[], float] = self._loop.time
         self.look_for_env = partial(around.env_cover.look, session_id, user_id)
         self.utcnow = around.utcnow
+        self.way_out = around.way_out
         self.ended = False  # True once this gateway has stopped working on the session
         self.durable: Callable[[], Coroutine[Any, Any, dict[str, Any]]]  # set by the actor, which wires the parts
 

@@ -24,7 +24,7 @@ from gateway.session.env_cover import EnvCover, HasCredential, no_credentials
 from gateway.session.host import Surroundings
 from gateway.session.loaded import LoadedSessions
 from gateway.session.loader import SessionLoader
-from gateway.session.model.ports import SessionLimits, SessionMetrics
+from gateway.session.model.ports import NoWayOut, SessionLimits, SessionMetrics, WayOut
 from gateway.session.orphans import Orphans
 from gateway.session.providers import Providers
 from gateway.session.reaper import Reaper
@@ -60,6 +60,7 @@ class SessionParts:
         recordings: RecordingFiles | None = None,
         removes_orphans: bool = True,
         has_credential: HasCredential = no_credentials,
+        way_out: WayOut | None = None,
     ) -> None:
         rng = rng or Random()
         envs: dict[str, Mapping[str, str]] = {}
@@ -89,6 +90,7 @@ class SessionParts:
             rng=rng,
             utcnow=utcnow,
             recordings=recordings,
+            way_out=way_out or NoWayOut(),
         )
         self.registry = SessionRegistry(
             self.loaded, SessionLoader(around), store, self.catalogue.owner, self.feed, self.turns, on_death=on_death
@@ -125,7 +127,7 @@ class SessionParts:
             return not store_fails() and not store.behind(session_id)
 
         self._reaper = Reaper(self.loaded, self.registry.forget, can_load, sleep_after=limits.sleep_after)
-        self._reattach = Reattach(fleets, store, self.registry, rng, removes_orphans=removes_orphans)
+        self._reattach = Reattach(fleets, store, self.registry, rng, removes_orphans=removes_orphans, way_out=way_out)
         self.orphans = Orphans(fleets, store, self.loaded, metrics, rng, removes=removes_orphans)
 
     async def __aenter__(self) -> Self:

@@ -14,6 +14,7 @@ import structlog
 
 from gateway.session import upkeep
 from gateway.session.actor import SessionActor
+from gateway.session.model.ports import WayOut
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus
 from persistence.backoff import delay
 from persistence.errors import StoreUnavailable
@@ -47,12 +48,15 @@ class Reattach:
         rng: Random,
         *,
         removes_orphans: bool = True,
+        way_out: WayOut | None = None,
     ) -> None:
         self._fleets = fleets
         self._store = store
         self._registry = registry
         self._rng = rng
         self._removes_orphans = removes_orphans
+        self._way_out = way_out
+        self._running: set[str] = set()
 
     async def run(self) -> None:
         """Load every session with unfinished work: a sandbox that runs, an answer under way, a message that waits,
@@ -61,6 +65,8 @@ class Reattach:
             for fleet in self._fleets:
                 looking.create_task(self._find_sandboxes_of(fleet), name=f"reattach {fleet.name}")
         self._registry.reattaching_since = None
+        if self._way_out is not None:
+            self._way_out.found(self._running)
 
     async def _find_sandboxes_of(self, fleet: Fleet) -> None:
         running = set(await self._patiently(fleet.running))
@@ -71,6 +77,7 @@ class Reattach:
             if self._removes_orphans:
                 await self._patiently(fleet.sandbox(session_id).stop)
         running -= orphans
+        self._running |= running
         gate = asyncio.Semaphore(LOADED_AT_ONCE)
         async with asyncio.TaskGroup() as loading:
             for session_id in busy:

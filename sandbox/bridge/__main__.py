@@ -15,6 +15,7 @@ from sandbox.bridge import serving
 from sandbox.bridge.agent.agent import Agent
 from sandbox.bridge.agent.taken import NotesInUse, TakenNotes
 from sandbox.bridge.base.config import Config, ConfigError, read_config
+from sandbox.bridge.egress import EgressListener
 from sandbox.bridge.handed import HandedIn
 from sandbox.bridge.reception import Reception
 from sandbox.bridge.server import Bridge
@@ -76,8 +77,10 @@ async def run(config: Config, listener: socket.socket | HandedIn) -> None:
         taken=notes.taken,
         loop=loop_name,
     )
-    reception = Reception(bridge, config.token)
+    outlet = EgressListener(config.egress)
+    reception = Reception(bridge, config.token, outlet)
     await serving.serve_until(ending, reception.caller, listener, bridge.end_programs, reception.close)
+    outlet.close()
     bridge.close()
     notes.close()
     log("bridge.ended")

@@ -3,6 +3,7 @@ own frames. A web server gets all others, bytes and all. It is loaded when the f
 what a bridge would load, and no start needs it."""
 
 import asyncio
+import contextlib
 import json
 from base64 import b64encode
 from collections.abc import Callable, Coroutine
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sandbox.bridge.base.operation_socket import GOING, OperationSocket
 from sandbox.bridge.base.request_head import KnownPath, KnownRequest, Token, Unknown, read_head
+from sandbox.bridge.egress import EgressListener
 from sandbox.bridge.server import Bridge
 
 if TYPE_CHECKING:
@@ -27,8 +29,9 @@ _HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: cl
 class Reception:
     """`caller` is the protocol of a new connection."""
 
-    def __init__(self, bridge: Bridge, token: str) -> None:
+    def __init__(self, bridge: Bridge, token: str, outlet: EgressListener | None = None) -> None:
         self._bridge = bridge
+        self._outlet = outlet or EgressListener(0)
         self._token = Token(token)
         self._web: WebServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,6 +56,11 @@ class Reception:
         if asked.path is KnownPath.HEALTH:
             said = json.dumps(self._bridge.health).encode()
             transport.write(_HEALTHY % (len(said), said))
+            transport.close()
+            return
+        if asked.path is KnownPath.EGRESS:
+            with contextlib.suppress(OSError):
+                self._outlet.hand_out(transport.get_extra_info("socket").fileno())
             transport.close()
             return
         transport.write(_ACCEPT + b64encode(sha1(asked.key + _GUID).digest()) + b"\r\n\r\n")

@@ -1,5 +1,6 @@
 """One session's sandbox, as the gateway sees it."""
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -98,6 +99,12 @@ class Sandbox(Protocol):
     async def exec(self, command: Command) -> CommandResult:
         """Run a command in it to its end, or its timeout. Raises LinkRefused if the sandbox does not run or does not
         answer, CommandRefused if it does not run the command."""
+        ...
+
+    async def egress(self) -> socket.socket | None:
+        """The socket that it listens with on its own loopback, for a proxy to accept its programs' connections from;
+        each time anew, and the caller's to close. None: it has none. It is as little trusted as all that comes from
+        inside. Raises LinkRefused if the sandbox does not run or does not answer."""
         ...
 
     async def logs(self, *, limit: int = 65536) -> bytes:

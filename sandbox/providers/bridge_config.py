@@ -10,6 +10,7 @@ from sandbox.ports.fleet import AGENTS, SandboxSpec
 from sandbox.ports.sandbox import SandboxFailed
 
 _BUILT_IN = ("sandbox.demo_agent", "sandbox.absent_agent")
+EGRESS_PORT = 3128
 _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 
 
@@ -58,6 +59,7 @@ class BridgeSettings:
     exec_timeout: float = 600.0
     orphan_seconds: float = 600.0
     terminals: TerminalSettings = field(default_factory=TerminalSettings)
+    egress: bool = False  # its programs have a way out: a port of their own loopback
     own_kernel: bool = False  # of each sandbox: it numbers files anew, and watches see nothing through another mount
 
 
@@ -72,7 +74,7 @@ def bridge_config(
 ) -> bytes:
     """The document of sandbox/bridge/base/config.py. It holds secrets. `boot_id` is the host's: not every sandbox can
     ask its kernel."""
-    env = {**spec.agent_env, **base_env}
+    env = {**spec.agent_env, **base_env, **(proxy_env() if settings.egress else {})}
     if any(part in _BUILT_IN for part in spec.agent):
         env["PYTHONPATH"] = places.code
     if places.agents:
@@ -93,6 +95,7 @@ def bridge_config(
             "workspace": places.workspace,
             "state": places.state,
             "boot_id": boot_id,
+            **({"egress": EGRESS_PORT} if settings.egress else {}),
             "agent_log": f"{places.state}/{agent_log}",
             "hold": spec.hold,
             "orphan_seconds": settings.orphan_seconds,
@@ -101,6 +104,13 @@ def bridge_config(
             **(_own_kernel(settings.terminals.config()) if settings.own_kernel else {}),
         }
     ).encode()
+
+
+def proxy_env() -> dict[str, str]:
+    """By which programs find their way out. There is no one name that all of them know."""
+    proxy, direct = f"http://127.0.0.1:{EGRESS_PORT}", "127.0.0.1,localhost,::1"
+    env = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), proxy)
+    return {**env, "NO_PROXY": direct, "no_proxy": direct, "NODE_USE_ENV_PROXY": "1"}
 
 
 def _own_kernel(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,6 +129,9 @@ class AbsentSandbox:
     async def stop(self) -> None:
         raise _not_here(self.provider)
 
+    async def egress(self) -> None:
+        raise _not_here(self.provider)
+
     async def kill(self) -> bool:
         raise _not_here(self.provider)
 
@@ -156,6 +159,9 @@ class GoneSandbox(AbsentSandbox):
 
     async def stop(self) -> None:
         pass
+
+    async def egress(self) -> None:
+        return None
 
     async def kill(self) -> bool:
         return False

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_model.serving import fake_model
+from tests.support.fake_model.serving import INNER, fake_model
 from tests.support.gateway import Gateway
 from tests.support.launcher import Launcher, Tampering
 
@@ -31,7 +31,7 @@ async def model() -> AsyncIterator[str]:
 @pytest.fixture(scope="module")
 async def gateway(agents_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     """One for all sessions of a module, on which agents may be killed again and again."""
-    settings = {"AGENTS_DIR": agents_dir, "LOCAL_LEVEL": "contained", "NETWORK_MAX": "outbound", "DEMO": "true"}
+    settings = {"AGENTS_DIR": agents_dir, "LOCAL_LEVEL": "contained", "NETWORK_INNER": INNER, "DEMO": "true"}
     async with Launcher() as launcher:
         running = Gateway(tmp_path_factory.mktemp("agents") / "data", **settings)
         running.launcher, running.tampering = launcher, FORGIVING

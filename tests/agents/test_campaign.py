@@ -18,6 +18,7 @@ from tests.agents.conftest import FORGIVING
 from tests.agents.talk import order, talking
 from tests.campaign.size import report, seeded, sized
 from tests.campaign.stage import Stage, cutting, staged
+from tests.support.fake_model.serving import INNER
 from tests.support.launcher import Launcher
 from tests.support.waiting import until
 
@@ -98,7 +99,7 @@ async def test_nothing_is_lost_when_everything_around_a_real_agent_dies(
     variables.chmod(0o600)
     settings: dict[str, Any] = {
         **{"AGENTS_DIR": agents_dir, "SANDBOX_ENV_FILE": variables, "DEMO": "true"},
-        **{"LOCAL_LEVEL": "contained", "NETWORK": "outbound"},
+        **{"LOCAL_LEVEL": "contained", "NETWORK": "outbound", "NETWORK_INNER": INNER},
     }
     chosen = [each for each in AGENTS if each.name in NAMES]
     messages, each = sized(24, 240), sized(1, 10)

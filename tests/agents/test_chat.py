@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_model.serving import fake_model
+from tests.support.fake_model.serving import INNER, fake_model
 from tests.support.gateway import REPOSITORY, Gateway
 
 
@@ -18,7 +18,12 @@ async def gateway(agents_dir: Path, tmp_path: Path) -> AsyncIterator[Gateway]:
     async with fake_model() as address:
         variables.write_text(f"ANTHROPIC_BASE_URL={address}\nANTHROPIC_API_KEY=good\n")
         variables.chmod(0o600)
-        settings = {"AGENTS_DIR": agents_dir, "NETWORK": "outbound", "SANDBOX_ENV_FILE": variables}
+        settings = {
+            "AGENTS_DIR": agents_dir,
+            "NETWORK": "outbound",
+            "NETWORK_INNER": INNER,
+            "SANDBOX_ENV_FILE": variables,
+        }
         async with Gateway(tmp_path / "data", **settings) as running:
             yield running
 

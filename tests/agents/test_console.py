@@ -11,7 +11,7 @@ from gateway.agents.catalogue import KNOWN
 from tests.support.browser import chromium
 from tests.support.chat import hear, say
 from tests.support.console import Console, Row, console
-from tests.support.fake_model.serving import fake_model
+from tests.support.fake_model.serving import INNER, fake_model
 from tests.support.fake_model.settings import opencode_config
 from tests.support.gateway import Gateway
 from tests.support.usable import serious
@@ -51,7 +51,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 async def gateway(agents_dir: Path, tmp_path: Path) -> AsyncIterator[Gateway]:
-    settings = {"AGENTS_DIR": agents_dir, "LOCAL_LEVEL": "contained", "NETWORK_MAX": "outbound"}
+    settings = {"AGENTS_DIR": agents_dir, "LOCAL_LEVEL": "contained", "NETWORK_INNER": INNER}
     async with Gateway(tmp_path / "data", **settings) as running:
         yield running
 

@@ -12,6 +12,7 @@ from gateway.agents.trial.answers import SAID
 from gateway.agents.trial.model import TrialModel
 from gateway.agents.trial.surroundings import surroundings
 from tests.support.chat import hear, say
+from tests.support.fake_model.serving import INNER
 from tests.support.gateway import REPOSITORY, Gateway
 
 # Those that are led to a model by variables alone: of a session's home nothing can be written before it starts.
@@ -20,14 +21,16 @@ BY_VARIABLES = [name for name in ("claude-code", "opencode") if KNOWN[name].core
 
 @pytest.fixture
 async def gateway(agents_dir: Path, tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with Gateway(tmp_path / "data", AGENTS_DIR=agents_dir, LOCAL_LEVEL="contained") as running:
+    async with Gateway(
+        tmp_path / "data", AGENTS_DIR=agents_dir, LOCAL_LEVEL="contained", NETWORK_INNER=INNER
+    ) as running:
         yield running
 
 
 @pytest.mark.parametrize("name", BY_VARIABLES)
 async def test_a_session_is_talked_to_and_remembers_over_a_sleep(gateway: Gateway, name: str) -> None:
     model = TrialModel()
-    async with model.serve():
+    async with model.serve(INNER):
         env = dict(surroundings(name, model.address).env)
         made = await gateway.create("real", agent=name, network="outbound", envVars=env)
         assert made["agent"] == name

@@ -217,6 +217,15 @@ class Gateway:
             await asyncio.gather(*(provider.sandbox(session_id).stop() for session_id in await provider.running()))
         finally:
             await provider.close()
+        self._end_proxy()
+
+    def _end_proxy(self) -> None:
+        """The proxy of its sandboxes outlives a gateway, as they do."""
+        from gateway.egress import process
+
+        note = process.noted(self.data_dir / "run")
+        if note is not None:
+            note.process.signal(signal.SIGKILL)
 
     # identity
 

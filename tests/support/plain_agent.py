@@ -104,13 +104,15 @@ class PlainAgent:
         return call
 
     def _events(self) -> Any:
-        model = urlsplit(os.environ["ANTHROPIC_BASE_URL"])
+        model = os.environ["ANTHROPIC_BASE_URL"]
+        proxy = os.environ.get("HTTP_PROXY")  # a sandbox has no other way out
+        way = urlsplit(proxy or model)
         body = {"model": os.environ.get("ANTHROPIC_MODEL", "m1"), "stream": True, "max_tokens": 8000}
         said = json.dumps({**body, "messages": self._said, "tools": TOOLS})
         headers = {"Content-Type": "application/json", "X-API-Key": os.environ.get("ANTHROPIC_API_KEY", "")}
-        connection = http.client.HTTPConnection(str(model.hostname), model.port or 80)
+        connection = http.client.HTTPConnection(str(way.hostname), way.port or 80)
         try:
-            connection.request("POST", "/v1/messages", said, headers)
+            connection.request("POST", f"{model if proxy else ''}/v1/messages", said, headers)
             self._line = connection.sock
             answer = connection.getresponse()
             if answer.status != 200:

@@ -23,18 +23,31 @@ class TrialModel:
         self.asked = 0
 
     @contextlib.asynccontextmanager
-    async def serve(self) -> AsyncIterator[None]:
-        """On the loopback alone, until the end of the block."""
-        app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "HEAD"])])
-        server = _Quiet(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async def serve(self, host: str = "127.0.0.1") -> AsyncIterator[None]:
+        """On an address of the loopback alone, until the end of the block."""
+        server = _Quiet(uvicorn.Config(self._app(), log_config=None, access_log=False, lifespan="off"))
+        with socket.create_server((host, 0)) as listener:
+            self.address = f"http://{host}:{listener.getsockname()[1]}"
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(server.serve([listener]), name="trial model")
                 try:
                     yield
                 finally:
                     server.should_exit = server.force_exit = True
+
+    @contextlib.asynccontextmanager
+    async def serve_at(self, listener: socket.socket) -> AsyncIterator[None]:
+        """There as well."""
+        server = _Quiet(uvicorn.Config(self._app(), log_config=None, access_log=False, lifespan="off"))
+        serving = asyncio.create_task(server.serve([listener]), name="trial model in the sandbox")
+        try:
+            yield
+        finally:
+            server.should_exit = server.force_exit = True
+            await asyncio.wait({serving})
+
+    def _app(self) -> Starlette:
+        return Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "HEAD"])])
 
     async def _answer(self, request: Request) -> Response:
         try:

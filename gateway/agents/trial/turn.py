@@ -1,6 +1,7 @@
 """One message to an agent in a sandbox of its own, and the answer: the bridge's frames, without a gateway."""
 
 import asyncio
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -8,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from gateway.agents.launch import AgentLaunch
+from gateway.agents.trial.model import TrialModel
 from gateway.agents.trial.surroundings import TrialSurroundings
 from sandbox.ports.fleet import Fleet, SandboxSpec
 from sandbox.ports.link import Link, LinkRefused
 from sandbox.ports.sandbox import SandboxFailed
 from sandbox.protocol.values import AgentExit, Hello
+from sandbox.providers.bridge_config import EGRESS_PORT
 
 SESSION = "trial"
 SECONDS = 120.0
@@ -22,8 +25,20 @@ class TrialFailed(Exception):
     """The agent did not answer. The text says what came instead."""
 
 
+def address_inside(fleet: Fleet, model: TrialModel) -> str:
+    """Where a sandbox of the fleet finds the model. One with a loopback of its own finds it there, at the port of its
+    way out: nothing else is reached."""
+    return f"http://127.0.0.1:{EGRESS_PORT}" if fleet.level == "contained" else model.address
+
+
 async def one_turn(
-    fleet: Fleet, data_dir: Path, launch: AgentLaunch, around: TrialSurroundings, *, seconds: float = SECONDS
+    fleet: Fleet,
+    data_dir: Path,
+    launch: AgentLaunch,
+    around: TrialSurroundings,
+    model: TrialModel,
+    *,
+    seconds: float = SECONDS,
 ) -> str:
     """Return the text of the agent's answer to a greeting; `data_dir` is the open fleet's. Raises TrialFailed."""
     _put_files(data_dir / "sandboxes" / SESSION / "kept" / "agent", around)
@@ -31,7 +46,6 @@ async def one_turn(
         SESSION,
         1,
         launch.argv,
-        network="outbound",  # its own loopback would not reach the model
         env=around.env,
         core=launch.core,
         agent_env=launch.env,
@@ -41,12 +55,14 @@ async def one_turn(
     try:
         async with asyncio.timeout(seconds):
             await fleet.start(spec)
-            heard = _Heard()
-            link = await sandbox.connect(heard, None)
-            try:
-                return await heard.turn(link)
-            finally:
-                link.close()
+            listener = await sandbox.egress()
+            async with contextlib.nullcontext() if listener is None else model.serve_at(listener):
+                heard = _Heard()
+                link = await sandbox.connect(heard, None)
+                try:
+                    return await heard.turn(link)
+                finally:
+                    link.close()
     except TimeoutError as error:
         log = (await sandbox.logs(limit=2000)).decode(errors="replace").strip()
         raise TrialFailed(f"no answer within {seconds:g} s" + (f". Its log ends: {log}" if log else "")) from error

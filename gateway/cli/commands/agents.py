@@ -19,7 +19,7 @@ from gateway.agents.shelf import AgentShelf
 from gateway.agents.trial.answers import SAID
 from gateway.agents.trial.model import TrialModel
 from gateway.agents.trial.surroundings import surroundings
-from gateway.agents.trial.turn import TrialFailed, one_turn
+from gateway.agents.trial.turn import TrialFailed, address_inside, one_turn
 from gateway.app import make_fleets
 from gateway.cli.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from gateway.cli.commands.doctor_store import Finding
@@ -163,7 +163,8 @@ async def _try(settings: Settings, name: str, launch: AgentLaunch) -> list[Findi
         try:
             async with model.serve():
                 began = time.monotonic()
-                said = await one_turn(fleet, Path(place), launch, surroundings(name, model.address))
+                around = surroundings(name, address_inside(fleet, model))
+                said = await one_turn(fleet, Path(place), launch, around, model)
         finally:
             await fleet.close()
     if SAID not in said:

@@ -12,7 +12,10 @@ from gateway.session.model.state import SessionStatus
 Status = Annotated[str, one_of(*SessionStatus)]
 SandboxStatus = Annotated[str, one_of("connecting", "connected", "disconnected", "sleeping")]
 SyncStateName = Annotated[str, one_of("unrestored", "idle", "pending", "syncing", "flushing", "failed")]
-Network = Annotated[str, one_of(*NETWORKS)]
+Network = Annotated[
+    Annotated[str, one_of(*NETWORKS)] | dict[str, list[str]],
+    meaning('none, outbound (every public host), or {"allow": [hosts]}'),
+]
 
 
 class TerminalExit(JsonAnswer):

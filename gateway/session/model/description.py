@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.egress.policy import read_text, shown
 from gateway.session.model.state import SessionSpec, SessionState, SessionStatus
 from persistence.record_json import iso
 
@@ -58,7 +59,7 @@ def describe(
         "title": spec.title,
         "metadata": spec.metadata,
         "sleepAfter": spec.sleep_after,
-        "network": spec.network,
+        "network": shown(read_text(spec.network)),
         "agent": _agent(spec),
         "events": spec.events,
         "repoUrl": spec.repo_url,

@@ -1,6 +1,6 @@
 """The ports through which a session's parts use their surroundings: each part takes the few that it needs."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -12,6 +12,7 @@ from gateway.limits.resources import ResourceRule
 from gateway.limits.start_turns import StartTurns
 from gateway.session.model.delivery_window import WindowLimits
 from persistence.queue.queue import PersistenceQueue
+from sandbox.ports.sandbox import Sandbox
 from sync.machine.history import Moved
 from sync.snapshots.push import Pushed
 
@@ -141,6 +142,35 @@ class Notices(Protocol):
     def sync_moved(self, moved: Moved) -> None: ...
 
 
+class WayOut(Protocol):
+    """The proxy by which the programs of sandboxes reach hosts. Its methods return at once."""
+
+    def opened(self, session_id: str, user_id: str, network: str, sandbox: Sandbox) -> None:
+        """The session's sandbox runs, and its programs may reach `network`. May be called again."""
+        ...
+
+    def ended(self, session_id: str) -> None:
+        """Its sandbox does not run any more."""
+        ...
+
+    def found(self, running: Iterable[str]) -> None:
+        """These are all the sandboxes that an earlier gateway left running."""
+        ...
+
+
+class NoWayOut:
+    """Where no proxy is: in tests of sessions alone, and where a recording is played."""
+
+    def opened(self, session_id: str, user_id: str, network: str, sandbox: Sandbox) -> None:
+        pass
+
+    def ended(self, session_id: str) -> None:
+        pass
+
+    def found(self, running: Iterable[str]) -> None:
+        pass
+
+
 class Host(SessionClock, Tasks, Notices, Protocol):
     """A session's surroundings, for the parts that drive its life, its viewers and its terminals."""
 
@@ -149,6 +179,7 @@ class Host(SessionClock, Tasks, Notices, Protocol):
     limits: SessionLimits
     turns: StartTurns
     user_id: str
+    way_out: WayOut
     rng: Random
     pending: InboundBytes  # bytes in all windows of the session's user together
     ended: bool  # True once this gateway has stopped working on the session

@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.agents.launch import AgentLaunch
 from gateway.auth.shares import Shares
+from gateway.limits.network import way_out
 from gateway.protocol.stored_members import Unknown, arguments, dump
 from gateway.vault.env_names import providers_of
 from sandbox.ports.fleet import SandboxSpec
@@ -60,7 +61,7 @@ class Wish:
 
 class SessionSpec(msgspec.Struct, frozen=True):
     agent: tuple[str, ...] | None = None  # None: HOLDFAST_AGENT decides
-    network: str = "none"
+    network: str = "none"  # or "outbound", or hosts with commas between them (gateway/egress/policy.py)
     repo_url: str | None = None
     repo_branch: str | None = None
     title: str | None = None
@@ -168,7 +169,7 @@ def sandbox_spec(
         session_id=session_id,
         incarnation=incarnation,
         agent=agent.argv,
-        network=spec.network,
+        network=way_out(spec.network),
         env=env,
         repo_url=None if has_snapshot or empty else spec.repo_url,
         repo_branch=None if has_snapshot or empty else spec.repo_branch,

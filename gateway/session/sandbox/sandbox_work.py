@@ -191,9 +191,12 @@ class SandboxWork:
 
     async def _dial(self, number: int) -> on_.EffectReply | tuple[LinkListener, Link]:
         try:
-            return await self._link.dial(number)
+            dialled = await self._link.dial(number)
         except (LinkRefused, SandboxFailed) as error:
             return on_.DialRefused(number, str(error))
+        spec = self._log.spec
+        self._host.way_out.opened(self._log.id, self._host.user_id, spec.network, self._sandbox)
+        return dialled
 
     def has_env(self) -> bool:
         """True if the session's secrets are known here."""
@@ -247,6 +250,7 @@ class SandboxWork:
 
     async def stop(self, effect: do.StopSandbox) -> on_.EffectReply:
         await self._sandbox.stop()
+        self._host.way_out.ended(self._log.id)
         return on_.Stopped(effect.number)
 
     async def look_after(self) -> bool:
@@ -267,6 +271,7 @@ class SandboxWork:
     async def destroy(self, effect: do.Destroy) -> on_.EffectReply:
         try:
             await self._sandbox.destroy()
+            self._host.way_out.ended(self._log.id)
             await self._workspace.forget()
         except SandboxUnavailable:
             raise

@@ -71,6 +71,7 @@ class Config:
     shell: tuple[str, ...] = ()  # a terminal's program; empty: a login shell
     sizes: SizePolicy = "active"  # who decides the size of a terminal
     home_files: Mapping[str, str] = field(default_factory=dict)  # below HOME, written where there are none
+    egress: int = 0  # the port of the loopback where programs reach the proxy; 0: there is none
     boot_id: str = ""  # of the host; empty: the bridge asks its kernel, which not every sandbox lets it
     new_inodes: bool = False  # each start of a sandbox gives the files of its roots new inode numbers
     limits: Limits = field(default_factory=Limits)
@@ -133,6 +134,7 @@ def parse_config(text: bytes) -> Config:
         shell=_argv(members, "shell"),
         sizes=sizes,
         home_files=_home_files(members.get("home_files", {})),
+        egress=_port(members, "egress"),
         boot_id=_boot_id(members.get("boot_id", "")),
         new_inodes=_flag(members, "new_inodes"),
         limits=_limits(members.get("limits", {})),
@@ -190,6 +192,13 @@ def _number(members: dict[str, Any], name: str, default: float) -> Any:
     value = members.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ConfigError(f"{name}: a number")
+    return value
+
+
+def _port(members: dict[str, Any], name: str) -> int:
+    value = members.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 65536:
+        raise ConfigError(f"{name}: a port")
     return value
 
 

@@ -1,4 +1,5 @@
-"""Recognizes the three requests that every start of a sandbox needs: health, the tree, the agent's link. Pure.
+"""Recognizes the requests that every start of a sandbox needs: health, the tree, the agent's link, the listener of its
+programs' way out. Pure.
 
 A request is recognized if it is exactly what a gateway writes, with the right token. The web server gets everything
 else, well made or not: it knows all of HTTP, and how to refuse. So this module refuses nothing, and trusts nothing
@@ -24,6 +25,7 @@ class KnownPath(Enum):
     HEALTH = b"/health"
     TREE = b"/tree"
     AGENT = b"/agent"
+    EGRESS = b"/egress"
 
 
 class Unknown(Enum):
@@ -71,6 +73,9 @@ def read_head(data: bytes, token: Token) -> KnownRequest | Unknown:
     path = _LINES[line]
     if path is KnownPath.HEALTH:
         return Unknown.FOR_GOOD if rest or b"upgrade" in headers else KnownRequest(path)
+    if path is KnownPath.EGRESS:
+        plain = not rest and b"upgrade" not in headers and token.is_in(headers.get(b"authorization", b""))
+        return KnownRequest(path) if plain else Unknown.FOR_GOOD
     return _websocket(path, headers, rest, token)
 
 

@@ -130,7 +130,9 @@ class ContainerFleet:
         self._engine = self._containers.engine
         self._base_env = dict(base_env or {})
         self._runtime = runtime
-        self._bridges = replace(bridges or BridgeSettings(), own_kernel=is_gvisor(runtime))
+        self._bridges = replace(
+            bridges or BridgeSettings(), own_kernel=is_gvisor(runtime), egress=not is_gvisor(runtime)
+        )
         self._readable = dict(readable or {})
         self._agents = agents and agents.absolute()
         self._kits = kits or Kits(self._host.data_dir / "kit")
@@ -192,10 +194,10 @@ class ContainerFleet:
         return self._machine
 
     def check(self, spec: SandboxSpec) -> None:
-        if spec.network == "outbound":
-            raise SandboxFailed("network: a container has no way out yet: create the session with network: none")
-        if spec.network != "none":
+        if spec.network not in ("none", "outbound"):
             raise SandboxFailed(f"network: {spec.network!r} is neither none nor outbound")
+        if spec.network == "outbound" and is_gvisor(self._runtime):
+            raise SandboxFailed("network: a container of gVisor has no way out yet: create it with network: none")
         if spec.repo_url is not None:
             self._clones.check(spec.repo_url, spec.repo_branch)
 

@@ -4,16 +4,17 @@ Inside there are: the system's programs and libraries, our Python, the `sandbox`
 read-only; the two kept roots, mounted at `/workspace` and `/agent` for the programs, and once more in `/session` for
 the bridge, with what lies beside them; `/holdfast`, the bridge's own notes; an empty `/tmp` of bounded size; a `/proc`
 and a `/dev` of its own. No other file of the host exists. The program has uid 1000 of its own user namespace, no
-capability, no way to a further namespace, and (`network` none) no interface but its own loopback.
+capability, no way to a further namespace, and no interface but its own loopback.
 
 `/workspace` is a mount and no symlink, because agents key their memory by the real path of their directory. A mount
 stays with its directory: when a restore puts another in that one's place, `/session` shows it and `/workspace` does not
 (`Sandbox.mounts_roots`). And nothing can be renamed from one mount to another, so the bridge goes by way of `/session`
 alone.
 
-Not held back: with `network` outbound the host's network is shared, its loopback and abstract sockets included, because
-a private one needs a helper that most hosts lack. The bridge has the uid of the agent, so an agent can spoil
-`/holdfast` and `/session`, to its own session's harm only. Disk space is not bounded; the size of one file is.
+Not held back: the bridge has the uid of the agent, so an agent can spoil `/holdfast` and `/session`, to its own
+session's harm only. Disk space is not bounded; the size of one file is. The host's network is shared with one program
+alone, the git that clones a repository before anything of a session runs (`Box.network`): programs of a session reach
+hosts by the proxy, whose listener lies on their own loopback.
 """
 
 import os

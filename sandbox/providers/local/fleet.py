@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox.client.bridge_requests import CallFailed, call
@@ -219,7 +220,7 @@ class LocalFleet:
         try:
             with listen(self._host.sockets, home.socket) as listener:
                 env = {**plain_env(home), "PYTHONPATH": self._level.places(home).code}
-                started = self._level.start_bridge(home, spec.network, env, config, listener.fileno(), log, spec.limits)
+                started = self._level.start_bridge(home, env, config, listener.fileno(), log, spec.limits)
             group = self._control.make(home, spec.limits)
             home.write_note(
                 BridgeNote(
@@ -249,7 +250,8 @@ class LocalFleet:
     def _config(self, home: SandboxHome, spec: SandboxSpec, token: str) -> bytes:
         places = self._level.places(home)
         base_env = {**plain_env(home), **self._base_env, **homes(places, home.session_id)}
-        return bridge_config(spec, token, places, base_env, home.agent_log.name, self._bridges, processes.boot_id())
+        settings = replace(self._bridges, egress=self._level.own_loopback)
+        return bridge_config(spec, token, places, base_env, home.agent_log.name, settings, processes.boot_id())
 
     def _failure(self, home: SandboxHome, spec: SandboxSpec, token: str, exc: Exception, words: bytes) -> str:
         return failed_start(

@@ -76,13 +76,13 @@ class OneShot:
 class Level(Protocol):
     name: str
     mounts_roots: bool  # as `Sandbox.mounts_roots`
+    own_loopback: bool  # of each sandbox
 
     def places(self, home: SandboxHome) -> InnerPaths: ...
 
     def start_bridge(
         self,
         home: SandboxHome,
-        network: str,
         env: Mapping[str, str],
         config: int,
         listener: int,
@@ -106,6 +106,7 @@ class Trusted:
 
     name = "trusted"
     mounts_roots = False
+    own_loopback = False
 
     def __init__(self, agents: Path | None = None) -> None:
         self._agents = agents
@@ -117,7 +118,6 @@ class Trusted:
     def start_bridge(
         self,
         home: SandboxHome,
-        network: str,
         env: Mapping[str, str],
         config: int,
         listener: int,
@@ -138,6 +138,7 @@ class Contained:
 
     name = "contained"
     mounts_roots = True
+    own_loopback = True
 
     def __init__(
         self,
@@ -172,7 +173,6 @@ class Contained:
     def start_bridge(
         self,
         home: SandboxHome,
-        network: str,
         env: Mapping[str, str],
         config: int,
         listener: int,
@@ -186,7 +186,7 @@ class Contained:
         with _files() as files, open(status, "rb") as told:
             try:
                 inside = {number: number for number in files}
-                box = self._box(home.kept, home.state, network, inside, status=_STATUS, memory=limits.memory)
+                box = self._box(home.kept, home.state, "none", inside, status=_STATUS, memory=limits.memory)
                 argv = bubblewrap.arguments(self._bwrap, box, _bridge(self._limits.rlimits))
                 descriptors = {CONFIG: config, LISTEN: listener, LOG: log, _STATUS: status_end, **files}
                 process = spawn(argv, env, output=words_end, descriptors=descriptors)

@@ -4,8 +4,10 @@ directory finds it."""
 import asyncio
 import contextlib
 import os
+import socket
 
 from sandbox.client import agent_link, exec
+from sandbox.client.egress import take_listener
 from sandbox.client.endpoint import UnixEndpoint
 from sandbox.client.terminals import BridgeTerminals
 from sandbox.client.tree import BridgeTree
@@ -62,6 +64,9 @@ class LocalSandbox:
         endpoint, group = await self._find(), group_of(self._home)
         before = group.read() if group is not None else None
         return self._host.limits.of_command(before, group, await exec.run(endpoint, command))
+
+    async def egress(self) -> socket.socket | None:
+        return await take_listener(await self._find())
 
     async def logs(self, *, limit: int = 65536) -> bytes:
         return await asyncio.to_thread(self._home.logs, limit)

@@ -62,6 +62,9 @@ class MemoryHandle:
         self._fleet.find(self.session_id)
         return self._fleet.command(command)
 
+    async def egress(self) -> None:
+        return None
+
     async def logs(self, *, limit: int = 65536) -> bytes:
         return await self._fleet.logs(self.session_id, limit)
 

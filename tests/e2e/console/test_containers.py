@@ -81,7 +81,7 @@ async def test_a_session_is_started_in_an_image_of_ones_own_and_looked_at(
         await expect(tab.at("create-network-outbound")).to_have_count(1)
         await tab.at("create-provider-docker").check()
         await expect(tab.at("create-provider-docker")).to_be_checked()
-        await expect(tab.at("create-network-outbound")).to_have_count(0)
+        await expect(tab.at("create-network-outbound")).to_have_count(1)
         await expect(tab.at("create-image-help")).to_contain_text("named: holdfast-test/*, 127.0.0.1:*/**.")
         await tab.at("create-image").fill(OTHER)
         found = {"create": await serious(tab)}

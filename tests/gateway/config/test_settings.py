@@ -255,7 +255,10 @@ def test_sessions_may_run_in_containers_of_a_named_image() -> None:
         ({"PROVIDERS": "local", "SANDBOX": "docker", "DOCKER_IMAGE": "x"}, "HOLDFAST_PROVIDERS lacks docker"),
         ({"PROVIDERS": "docker"}, "HOLDFAST_PROVIDERS lacks local: add it, or change HOLDFAST_SANDBOX"),
         ({"DOCKER_RUNTIME": "a b"}, "HOLDFAST_DOCKER_RUNTIME wants a name such as runc"),
-        ({"SANDBOX": "docker", "DOCKER_IMAGE": "x", "NETWORK": "outbound"}, "HOLDFAST_NETWORK: containers have no way"),
+        (
+            {"SANDBOX": "docker", "DOCKER_IMAGE": "x", "NETWORK": "outbound", "DOCKER_RUNTIME": "runsc"},
+            "HOLDFAST_NETWORK: containers of gVisor have no way out yet",
+        ),
         (
             {"PROVIDERS": "local,docker", "DOCKER_IMAGE": "x", "GONE_PROVIDERS": "docker"},
             "HOLDFAST_GONE_PROVIDERS names docker, which HOLDFAST_PROVIDERS says is here",
@@ -324,6 +327,17 @@ def test_contradictions_are_refused() -> None:
 
 
 def test_users_may_ask_for_the_hosts_network_where_nobody_else_can_reach_the_gateway() -> None:
+    listed = {"NETWORK": "A.example, *.b.example:8443", "NETWORK_MAX": "*.b.example:8443,a.example"}
+    assert (
+        load_settings({f"HOLDFAST_{name}": value for name, value in listed.items()}).network
+        == "a.example,*.b.example:8443"
+    )
+    (told,) = problems_of(NETWORK="c.example", NETWORK_MAX="a.example")
+    assert "HOLDFAST_NETWORK_MAX=c.example" in told
+    assert "list of hosts" in problems_of(NETWORK="a b")[0]
+    inner = load_settings({"HOLDFAST_NETWORK_INNER": "10.0.0.0/8, git.corp"}).network_inner
+    assert inner == ("10.0.0.0/8", "git.corp")
+    assert "10.0.0.0/8" in problems_of(NETWORK_INNER="10.0.0.1/8")[0]
     assert (Settings().network, Settings().network_max) == ("none", "outbound")
     assert Settings(host="0.0.0.0").network_max == "none"
     assert Settings(host="0.0.0.0", network_max="outbound").network_max == "outbound"

@@ -48,6 +48,7 @@ class Proxied:
         return self.keeper.proxy
 
     async def ready(self) -> int:
+        self.keeper.need()
         return await until(lambda: self.proxy, "a proxy")
 
     def close(self) -> None:

@@ -31,7 +31,10 @@ def test_the_operator_may_allow_networks_and_hosts() -> None:
     assert refused("x", 443, ["10.1.2.3", "127.0.0.2", "::ffff:10.1.2.3", "fd00::1"], inner) is None
     assert refused("x", 443, ["10.2.0.1"], inner) == "10.2.0.1"
     assert refused("git.corp", 443, ["10.9.9.9"], inner) is None
-    assert refused("git.corp", 22, ["10.9.9.9"], inner) == "10.9.9.9"
+    assert refused("git.corp", 22, ["10.9.9.9"], inner) is None, "every port of it"
+    assert refused("a.lan", 22, ["10.9.9.9"], inner) == "10.9.9.9", "that one names its port"
+    assert refused("x", 22, ["10.1.2.3"], inner, only_inner=True) is None
+    assert refused("x", 22, ["1.1.1.1"], inner, only_inner=True) == "1.1.1.1"
     assert refused("a.lan", 8443, ["10.9.9.9"], inner) is None
 
 

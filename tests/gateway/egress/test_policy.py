@@ -157,3 +157,18 @@ def test_a_policy_shows_no_secret() -> None:
     shown = repr(Policy("s", "u", routes={"model": msgspec.Raw(b'{"key":"canary"}')}))
     assert "canary" not in shown
     assert "model" in shown
+
+
+@given(NETWORK)
+def test_a_network_is_one_line_in_settings(network: Network) -> None:
+    assert policy.read_text(policy.text(network)) == network
+
+
+@pytest.mark.parametrize("words", ["", ",", "all hosts", "a,,*"])
+def test_another_line_is_refused(words: str) -> None:
+    with pytest.raises(BadHost):
+        policy.read_text(words)
+
+
+def test_what_names_a_port_is_told_from_what_does_not() -> None:
+    assert [policy.has_port(each) for each in ("a:22", "a", "[::1]", "[::1]:22")] == [True, False, False, True]

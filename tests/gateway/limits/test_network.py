@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.limits.network import NetworkRule
+from gateway.limits.network import NetworkRule, way_out
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,12 @@ from gateway.limits.network import NetworkRule
         ("none", "outbound", True, None, False),
         ("none", "none", False, "https://example.com/a.git", True),
         ("none", "none", True, "https://example.com/a.git", False),
+        ("*.a.example", "x.a.example", False, None, False),
+        ("*.a.example", "a.example", False, None, True),
+        ("*.a.example", "outbound", False, None, True),
+        ("a.example", "none", False, "https://a.example/a.git", False),
+        ("a.example", "none", False, "https://b.example/a.git", True),
+        ("a.example", "none", False, "https://[/a.git", True),
     ],
 )
 def test_users_have_what_is_allowed_and_services_all(
@@ -23,3 +29,7 @@ def test_users_have_what_is_allowed_and_services_all(
     told = NetworkRule("none", most).refusal(network, granted=granted, repo_url=repo)
     assert (told is not None) == refused
     assert told is None or "HOLDFAST_NETWORK_MAX" in told
+
+
+def test_for_a_provider_there_is_a_way_out_or_none() -> None:
+    assert [way_out(each) for each in ("none", "outbound", "a.example,b.example")] == ["none", "outbound", "outbound"]

@@ -17,6 +17,8 @@ from tests.support.fake_model.anthropic import Messages
 from tests.support.fake_model.responses import Responses
 from tests.support.waiting import until
 
+INNER = "127.0.0.2"  # HOLDFAST_NETWORK_INNER has to name it
+
 
 async def _count(request: Request) -> JSONResponse:
     return JSONResponse({"input_tokens": 10})
@@ -47,15 +49,15 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def fake_model() -> AsyncIterator[str]:
-    """Its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    """Its address: INNER, which a sandbox reaches by the proxy. At 127.0.0.1 it would look on its own loopback."""
+    with socket.create_server((INNER, 0)) as listener:
         config = uvicorn.Config(app(), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
         server = _Server(config)
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(server.serve([listener]), name="fake model")
             await until(lambda: server.started or serving.done())
             try:
-                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+                yield f"http://{INNER}:{listener.getsockname()[1]}"
             finally:
                 server.should_exit = server.force_exit = True
 

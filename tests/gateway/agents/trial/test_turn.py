@@ -12,7 +12,7 @@ from gateway.agents.launch import AgentLaunch
 from gateway.agents.trial.answers import SAID
 from gateway.agents.trial.model import TrialModel
 from gateway.agents.trial.surroundings import TrialSurroundings
-from gateway.agents.trial.turn import TrialFailed, _Heard, one_turn
+from gateway.agents.trial.turn import TrialFailed, _Heard, address_inside, one_turn
 from sandbox.protocol.values import AgentExit
 from sandbox.providers.local.fleet import LocalFleet
 
@@ -45,8 +45,8 @@ def python(program: str) -> AgentLaunch:
 async def test_an_agent_asks_the_model_and_answers(fleet: LocalFleet, tmp_path: Path) -> None:
     model = TrialModel()
     async with model.serve():
-        around = TrialSurroundings({"MODEL": model.address}, {".a/file": " and a file"})
-        assert await one_turn(fleet, tmp_path, python(ASKS), around) == f"{SAID} and a file"
+        around = TrialSurroundings({"MODEL": address_inside(fleet, model)}, {".a/file": " and a file"})
+        assert await one_turn(fleet, tmp_path, python(ASKS), around, model) == f"{SAID} and a file"
     assert await fleet.running() == []
 
 
@@ -59,7 +59,7 @@ async def test_what_comes_instead_of_an_answer_is_told(
     fleet: LocalFleet, tmp_path: Path, program: str, told: str
 ) -> None:
     with pytest.raises(TrialFailed, match=told):
-        await one_turn(fleet, tmp_path, python(program), TrialSurroundings({}))
+        await one_turn(fleet, tmp_path, python(program), TrialSurroundings({}), TrialModel())
     assert await fleet.running() == []
 
 
@@ -83,7 +83,7 @@ async def test_an_agent_that_cannot_be_started_is_told_of_at_once() -> None:
 async def test_one_that_says_nothing_is_given_up(fleet: LocalFleet, tmp_path: Path) -> None:
     silent = python("import sys, time; print('here I am', file=sys.stderr); time.sleep(600)")
     with pytest.raises(TrialFailed, match=r"no answer within 5 s"):
-        await one_turn(fleet, tmp_path, silent, TrialSurroundings({}), seconds=5.0)
+        await one_turn(fleet, tmp_path, silent, TrialSurroundings({}), TrialModel(), seconds=5.0)
     assert await fleet.running() == []
 
 

@@ -33,6 +33,16 @@ def test_a_socket_is_known_by_its_token(path: KnownPath) -> None:
     assert read_head(asked, Token("another")) is Unknown.FOR_GOOD
 
 
+def test_the_listener_is_handed_out_to_who_has_the_token() -> None:
+    asked = {b"Host": b"x", b"Authorization": b"Bearer secret"}
+    line = b"GET /egress HTTP/1.1"
+    assert read_head(head(line, asked), TOKEN) == KnownRequest(KnownPath.EGRESS)
+    assert read_head(head(line, asked), Token("another")) is Unknown.FOR_GOOD
+    assert read_head(head(line, {b"Host": b"x"}), TOKEN) is Unknown.FOR_GOOD
+    assert read_head(head(line, asked) + b"more", TOKEN) is Unknown.FOR_GOOD
+    assert read_head(head(line, {**asked, b"Upgrade": b"h2c"}), TOKEN) is Unknown.FOR_GOOD
+
+
 @given(st.integers(0, 1000))
 def test_a_part_of_a_head_is_not_known_yet(size: int) -> None:
     whole = head(b"GET /tree HTTP/1.1", UPGRADE)

@@ -144,16 +144,12 @@ async def test_the_same_attempts_succeed_where_nothing_holds_them(targets: dict[
 
 
 @pytest.mark.parametrize("network", ["none", "outbound"])
-async def test_a_process_writes_only_its_own_part_of_proc_and_not_even_that_if_it_shows_the_hosts_network(
-    network: str, tmp_path: Path
-) -> None:
-    """What is in /proc/<pid>/net depends on the kernel's modules, and belongs to root, as which a gateway may run."""
+async def test_a_process_writes_only_its_own_part_of_proc(network: str, tmp_path: Path) -> None:
     async with opened(tmp_path, "contained") as fleet:
         await fleet.start(spec(network=network))
         raised = await command(fleet, "s1", ["sh", "-c", "echo 1000 > /proc/self/oom_score_adj"])
-        closed = network == "outbound" and os.geteuid() == 0
-        assert ("Read-only file system" in raised.stderr) == closed, raised
+        assert "Read-only file system" not in raised.stderr, raised
         scores = await command(fleet, "s1", ["sh", "-c", "cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"])
         own, bridge = scores.stdout.split()
         ours = Path("/proc/self/oom_score_adj").read_text().strip()
-        assert (own, bridge) == (ours if closed else "1000", ours)
+        assert (own, bridge) == ("1000", ours)

@@ -481,11 +481,32 @@ async def test_the_data_directory_is_hidden_also_beneath_something_readable(tmp_
         assert (await command(fleet, "s1", ["touch", str(tmp_path / "new")])).exit_code != 0
 
 
-async def test_outbound_reaches_the_network_and_none_does_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", ["none", "outbound"])
+async def test_no_program_has_the_hosts_network_and_each_sandbox_hands_its_listener_out(
+    tmp_path: Path, network: str
+) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     reach = [sys.executable, "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"]
+    ask = "import socket; s = socket.create_connection(('127.0.0.1', 3128), 30); print(s.recv(99).decode())"
     async with server, opened(tmp_path, "contained") as fleet:
-        for network, reached in (("none", False), ("outbound", True)):
-            await fleet.start(spec(network, network=network))
-            assert ((await command(fleet, network, reach)).exit_code == 0) == reached
+        await fleet.start(spec(network=network))
+        assert (await command(fleet, "s1", reach)).exit_code != 0
+        for _ in range(2):  # it is kept inside, and given again
+            listener = await fleet.sandbox("s1").egress()
+            assert listener is not None
+
+            async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(b"from outside")
+                await writer.drain()
+                writer.close()
+
+            async with await asyncio.start_server(answer, sock=listener):
+                assert (await command(fleet, "s1", [sys.executable, "-c", ask])).stdout.strip() == "from outside"
+
+
+async def test_where_nothing_is_held_there_is_no_listener(tmp_path: Path) -> None:
+    async with opened(tmp_path, "trusted") as fleet:
+        await fleet.start(spec())
+        assert await fleet.sandbox("s1").egress() is None
+        assert "PROXY" not in (await command(fleet, "s1", ["env"])).stdout

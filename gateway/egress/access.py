@@ -1,0 +1,43 @@
+"""What sessions tell the gateway's end of the proxy: that their sandboxes run, and that they have ended."""
+
+import socket
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from gateway.egress.keeper import EgressKeeper
+from gateway.egress.policy import Policy, read_text
+from sandbox.ports.link import LinkRefused
+from sandbox.ports.sandbox import Sandbox, SandboxUnavailable
+
+# Where each sandbox has a loopback of its own, and its bridge can hand a listener out.
+LEVELS = ("contained", "container")
+
+RoutesOf = Callable[[str, str], Mapping[str, msgspec.Raw]]  # what a session, of a user, has of the proxy's own routes
+
+
+class EgressAccess:
+    """Implements gateway.session.model.ports.WayOut."""
+
+    def __init__(self, keeper: EgressKeeper, routes: RoutesOf = lambda session, user: {}) -> None:
+        self._keeper = keeper
+        self.routes = routes
+
+    def opened(self, session_id: str, user_id: str, network: str, sandbox: Sandbox) -> None:
+        if sandbox.level not in LEVELS:
+            return
+
+        async def give() -> socket.socket | None:
+            try:
+                return await sandbox.egress()
+            except (LinkRefused, SandboxUnavailable) as error:
+                raise OSError(str(error)) from error
+
+        routes = dict(self.routes(session_id, user_id))
+        self._keeper.attach(Policy(session_id, user_id, read_text(network), routes), give)
+
+    def ended(self, session_id: str) -> None:
+        self._keeper.take_away(session_id)
+
+    def found(self, running: Iterable[str]) -> None:
+        self._keeper.keep(running)
