@@ -1,4 +1,4 @@
-"""The words of `holdfast credentials`: what there is to say, and who does it."""
+"""The arguments of `holdfast credentials`."""
 
 import argparse
 import re
@@ -73,7 +73,7 @@ def _provider(text: str) -> str:
 
 
 async def run(words: argparse.Namespace, settings: "Settings") -> int:
-    """Do it; the exit code. Raises CommandFailed."""
+    """Run the command; return the exit code. Raises CommandFailed."""
     from gateway.cli.commands import vault
 
     if words.action == "rotate":

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` finds out about credentials: whether the vault's keys open them."""
+"""The finding of `holdfast doctor` about credentials: whether the vault's keys open them."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ KEY_IDS = "SELECT key_id, count(*) FROM credentials GROUP BY key_id"
 
 
 def check_vault(settings: Settings) -> list[Finding]:
-    """Nothing where there is no credential, or the store cannot be asked: that is a finding of its own."""
+    """No finding where there is no credential, or the store cannot be read: another check reports that."""
     found = asyncio.run(_postgres(settings)) if settings.store.kind == "postgresql" else _sqlite(settings)
     if not found:
         return []
@@ -42,7 +42,7 @@ def _sqlite(settings: Settings) -> dict[str, int]:
     try:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
             return dict(db.execute(KEY_IDS).fetchall())
-    except sqlite3.Error:  # an earlier schema, or damage, which the store's own check tells
+    except sqlite3.Error:  # an earlier schema, or damage, which the store's own check reports
         return {}
 
 

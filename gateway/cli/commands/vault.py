@@ -1,4 +1,6 @@
-"""`holdfast credentials`: what lies in the running gateway's vault. A value is read here and sent, and never shown."""
+"""`holdfast credentials`: lists, sets and removes credentials in the running gateway's vault. A value is read here and
+sent, and never shown.
+"""
 
 import asyncio
 import json
@@ -22,7 +24,7 @@ ALL = "/api/credentials"
 
 @dataclass(frozen=True, slots=True)
 class VaultChoice:
-    """Which gateway is asked, as whom, and for whom."""
+    """The gateway, the caller's credentials, and the user whose credentials are meant."""
 
     url: str | None
     token: str | None
@@ -31,7 +33,7 @@ class VaultChoice:
     as_json: bool
 
     def query(self) -> dict[str, str]:
-        """Whose credentials are meant. Raises CommandFailed."""
+        """The query that names the owner of the credentials. Raises CommandFailed."""
         is_jwt = self.token is not None and self.token.count(".") == 2
         if is_jwt and self.everybody:
             raise CommandFailed("everybody's credentials are for the API token: leave --token out, or give that one")
@@ -110,7 +112,7 @@ def read_value(provider: str, env: str | None) -> str:
 
 
 def asked_unseen(question: str) -> str:
-    """A line from the person at stdin, who sees nothing of it. What was typed before the question counts, too."""
+    """A line from the person at stdin, without echo. Keys typed before the question count, too."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     unseen = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
@@ -125,7 +127,7 @@ def asked_unseen(question: str) -> str:
 
 
 def body_of(value: str, app_id: str | None) -> dict[str, Any]:
-    """What the gateway is sent: a key, an object with OAuth tokens, or an app's private key. Raises CommandFailed."""
+    """The body for the gateway: a key, an object with OAuth tokens, or an app's private key. Raises CommandFailed."""
     if app_id is not None:
         return {"type": "app", "appId": app_id, "privateKey": f"{value}\n"}
     if not value.startswith("{"):

@@ -1,4 +1,4 @@
-"""`/api/credentials`: what sessions' requests to providers carry. Values go in, and never come out again."""
+"""`/api/credentials`: the credentials for sessions' requests to providers. Values go in, and never come out again."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -84,7 +84,7 @@ class ResealedJson(JsonAnswer):
 
 
 class CredentialRoutes:
-    """`providers` says which there are now."""
+    """`providers` returns the present ones."""
 
     def __init__(self, keeper: VaultKeeper, providers: Callable[[], ModelProviders]) -> None:
         self._keeper = keeper
@@ -96,7 +96,7 @@ class CredentialRoutes:
         answers={200: CredentialsJson}, parameters=(OF_USER,), refusals=(400, 403, 503),
     )  # fmt: skip
     async def list(self, request: Request) -> Response:
-        """By provider, type and when each was set. No route gives a value out."""
+        """By provider, type and the time when each was set. No route returns a value."""
         whose = _whose(request)
         found = [_json(each, everybody=whose == EVERYBODY) for each in await self._vault.list(whose)]
         if whose != EVERYBODY:
@@ -111,7 +111,7 @@ class CredentialRoutes:
         refusals=(400, 403, 404, 409, 413, 503),
     )  # fmt: skip
     async def put(self, request: Request) -> Response:
-        """Durable when it is answered. It is used from the next request of a session's agent on."""
+        """The credential is durable when this answers. Requests of a session's agent use it from the next one on."""
         whose, provider = _whose(request), self._named(request)
         value = _value(await read_body(request, NewCredentialBody, most=LARGEST_BODY), provider)
         _note("set", principal(request), whose, provider.name)
@@ -126,7 +126,8 @@ class CredentialRoutes:
         answers={200: DeletedCredential}, parameters=(PROVIDER, OF_USER), refusals=(400, 403, 404, 503),
     )  # fmt: skip
     async def delete(self, request: Request) -> Response:
-        """Nothing uses it from then on. One of a provider that is not known any more can be removed, too."""
+        """No request uses it from then on. A credential of a provider that is not known any more can be removed,
+        too."""
         whose = _whose(request)
         name = _canonical(request.path_params["provider"])
         _note("delete", principal(request), whose, name if self._providers().get(name) else "")
@@ -139,7 +140,8 @@ class CredentialRoutes:
         answers={200: ResealedJson}, refusals=(409, 503),
     )  # fmt: skip
     async def rotate(self, request: Request) -> Response:
-        """What is cut off goes on by itself. A key that is HOLDFAST_VAULT_KEY is the operator's to replace: 409."""
+        """A rotation that is cut off continues by itself. A key in HOLDFAST_VAULT_KEY is the operator's to replace:
+        409."""
         try:
             return answer(ResealedJson(await self._keeper.rotate()))
         except KeyIsSet as error:
@@ -157,7 +159,8 @@ class CredentialRoutes:
 
 
 def _whose(request: Request) -> str:
-    """A user's own; a service names the user, or means everybody's, which are for the API token alone."""
+    """The user for a user's request. A service names a user, or means the operator's credentials, which need the API
+    token."""
     who = principal(request)
     named = OF_USER.read(request)
     if who.kind == "user":
@@ -191,5 +194,5 @@ def _json(kept: ListedCredential, *, everybody: bool) -> CredentialJson:
 
 
 def _note(what: str, who: Principal, user_id: str, provider: str) -> None:
-    """Who did what to which: nothing that a user wrote freely is in it."""
+    """Log who did what to which credential: no text that a user may choose freely is in it."""
     log.info("credential.asked", what=what, by=who.kind, user_id=user_id, provider=provider)
