@@ -2,7 +2,7 @@
 
 Every agent has its own protocol, and a gateway knows chat frames only. A core translates: it turns the gateway's
 frames into lines for the agent, and the agent's lines into chat frames. It decides and does nothing else. The
-bridge's shell (sandbox/bridge/agent/agent.py) owns the process, its pipes and signals, and the note of which records
+bridge's shell (sandbox/bridge/agent/process.py) owns the process, its pipes and signals, and the note of which records
 were taken. The shell calls the core and performs what the core returns.
 
 A core is pure and its state is data: no clock, no I/O, no randomness; a copy of it goes on like the original. Each

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from sandbox.bridge.agent.agent import MAX_LOG_LINE
+from sandbox.bridge.agent.process import MAX_LOG_LINE
 from tests.sandbox.bridge.agent.test_cores import frames, heard
 from tests.support.bridge import Owner, running_bridge
 
