@@ -120,7 +120,7 @@ INSTALLATION_SECONDS = 5.0  # the longest wait for a store that is away
 PROVIDERS_EVERY = 10.0
 VAULT_EVERY = 60.0
 RUNS_AS_ROOT = "the gateway runs as root, and so do its sandboxes on the host: run it as a user of its own"
-RECORDS = "HOLDFAST_RECORD_SESSIONS is set: all that people and agents say is written there, and nothing removes it"
+RECORDS = "HOLDFAST_RECORD_SESSIONS is set: every conversation is recorded there, and only you remove the files"
 DEMO_IS_ON = "HOLDFAST_DEMO is on and others can reach this gateway: its users may kill and cut their own sessions"
 TRUSTS_EVERYBODY = (
     "HOLDFAST_TRUSTED_PROXIES has {}: every client may choose the address that is counted and logged, and the name in "

@@ -61,7 +61,7 @@ class SignIn:
         now = math.floor(self._utcnow())
         seconds = min(TOKEN_SECONDS, math.floor(min(until, now + TOKEN_SECONDS)) - now)
         if seconds <= 0:
-            raise ApiError(401, "token_expired", "what was shown has just expired")
+            raise ApiError(401, "token_expired", "this token has just expired")
         return self._sign(person, seconds)
 
     def _for_browser(self, person: Person) -> Signed:

@@ -51,7 +51,9 @@ def read_note(directory: Path) -> manifest.BackupManifest:
 def places(settings: Settings, found: manifest.BackupManifest) -> RestorePaths:
     """The targets. Raises CannotRestore if the settings are for another kind of gateway than the backup's."""
     if settings.store.kind != found.store:
-        raise CannotRestore(f"the backup is of a gateway with a {found.store} store: set HOLDFAST_STORE to one")
+        raise CannotRestore(
+            f"the backup is of a gateway with a {found.store} store: set HOLDFAST_STORE to such a store"
+        )
     if settings.objects.kind != found.objects:
         raise CannotRestore(f"the backup is of a gateway with {found.objects}:// objects: set HOLDFAST_OBJECTS to that")
     database = settings.store.path if found.store == "sqlite" else settings.data_dir / "holdfast.db"

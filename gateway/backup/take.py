@@ -222,8 +222,8 @@ class Backup:
             async for kept, told in look(live, [kept for kept, _ in lacking]):
                 if told is None:
                     raise CannotBackUp(
-                        f"what session {kept.session_id} names was collected while the backup ran: take it again, "
-                        "into a faster place, or raise HOLDFAST_SNAPSHOT_GRACE"
+                        f"objects of session {kept.session_id} were garbage-collected while the backup ran: take the "
+                        "backup again, to a faster disk, or raise HOLDFAST_SNAPSHOT_GRACE"
                     )
                 self.warnings.append(f"session {kept.session_id} is not whole in the gateway either: {told}")
 

@@ -12,35 +12,35 @@ once; it need not run.
 """
 _EPILOG = """\
 examples:
-  holdfast agents list                            what there is, and what is installed
-  holdfast agents install claude-code             the version that Holdfast was tried with
+  holdfast agents list                            all agents, and the installed versions
+  holdfast agents install claude-code             the version that Holdfast was tested with
   holdfast agents install pi@0.74.2               another one; the version installed last is the one sessions get
-  holdfast agents doctor claude-code              one turn of it, with a model that is built in: no key, no network
+  holdfast agents doctor claude-code              one turn, with a built-in model: no key, no network
 """
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     agents = commands.add_parser(
         "agents",
-        help="list, install and try the agents that sessions may have",
+        help="list, install and test the agents that sessions may have",
         description=_ABOUT,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = agents.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    listing = actions.add_parser("list", help="what there is", description="List agents, and what is installed.")
+    listing = actions.add_parser("list", help="list agents", description="List agents, and their installed versions.")
     install = actions.add_parser(
         "install",
-        help="bring one to this machine",
-        description="Install an agent by npm: the version Holdfast was tried with, compared with the hashes it ships, "
-        "or another one. No script of a package runs. Doing it again changes nothing.",
+        help="install an agent on this machine",
+        description="Install an agent by npm: the version Holdfast was tested with, compared with the hashes it ships, "
+        "or another one. No script of a package runs. A second installation changes nothing.",
     )
     install.add_argument("agent", metavar="NAME[@VERSION]", help="which agent, such as claude-code or pi@0.74.2")
     doctor = actions.add_parser(
         "doctor",
-        help="try one, without a key",
-        description="Try an installed agent: one turn in a sandbox of its own, with a model that is built in. Exit "
-        "code 1 if it does not answer.",
+        help="test an installed agent, without a key",
+        description="Test an installed agent: one turn in a sandbox of its own, with a built-in model. Exit code 1 if "
+        "it does not answer.",
     )
     doctor.add_argument("agent", metavar="NAME[@VERSION]", help="which agent, such as claude-code or pi@0.74.2")
     for each in (listing, install, doctor):

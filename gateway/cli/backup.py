@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 COMMANDS = ("backup", "restore")
 _BACKUP = """\
-Copy all that the gateway keeps on this machine to DIR, which must be new or empty: conversations, workspaces, what lies
-on the disks of sandboxes, secrets, the spool. The gateway may run meanwhile: every message that was acknowledged and
-every file that was synced before the backup began is in it. What lies in Postgres or in a bucket is named, not copied.
-DIR holds secrets and conversations: keep it as you keep those.
+Copy the gateway's data on this machine to DIR, which must be new or empty: conversations, workspaces, the disks of
+sandboxes, secrets, the spool. The gateway may run meanwhile: every message that was acknowledged and every file that
+was synced before the backup began is in it. Data in Postgres or in a bucket is listed, not copied. DIR holds secrets
+and conversations: protect it like those.
 """
 _RESTORE = """\
 Restore a backup into the data directory that the settings name, or into another one. Nothing is overwritten: the
@@ -21,10 +21,8 @@ directory must be new or empty, and no gateway may use it. A backup that was cut
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    backup = commands.add_parser(
-        "backup", help="copy everything that this gateway keeps, while it runs", description=_BACKUP
-    )
-    backup.add_argument("directory", metavar="DIR", type=Path, help="where to put it: a new or empty directory")
+    backup = commands.add_parser("backup", help="copy this gateway's data, while it runs", description=_BACKUP)
+    backup.add_argument("directory", metavar="DIR", type=Path, help="the directory for the backup, new or empty")
     restore = commands.add_parser(
         "restore", help="restore a backup into a new or empty directory", description=_RESTORE
     )

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _EPILOG = """\
 first steps:
   holdfast init                  write a file of settings for this machine; not needed on a laptop
-  holdfast serve                 start the gateway here, and open the link it prints; all it keeps is in .holdfast/
+  holdfast serve                 start the gateway here, and open the link it prints; its data are in .holdfast/
   holdfast url                   in a second terminal: another link, to sign in with a browser
   holdfast chat                  a new session in this terminal, and talk to its agent
   holdfast chat SESSION          come back to it
-  holdfast sessions list         which ones there are
+  holdfast sessions list         list the sessions
   holdfast attach SESSION        a terminal where its agent works
 
 Settings are HOLDFAST_* environment variables, or lines of ./holdfast.toml; `holdfast settings` lists them, and
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         "SIGTERM and Ctrl-C drain it: it tells viewers to come back and sends acknowledgements; sandboxes stay.",
     )
     token = commands.add_parser("token", help="print a JWT for a user", description="Print a JWT, and nothing else.")
-    token.add_argument("--user", required=True, help="the userId claim: who the sessions belong to")
+    token.add_argument("--user", required=True, help="the userId claim: the owner of the sessions")
     token.add_argument("--email", required=True, help="the email claim")
     token.add_argument("--ttl", default="24h", metavar="S", help="seconds it is valid, or 10m, 24h (%(default)s)")
     url = commands.add_parser(
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     )
     url.add_argument("--user", help="who you are there (default: your login name)")
     url.add_argument("--email", help="your address (default: USER@localhost)")
-    url.add_argument("--json", action="store_true", help="one JSON object, with the link's end")
+    url.add_argument("--json", action="store_true", help="one JSON object, with the time when the link expires")
     add_url(url)
     commands.add_parser(
         "migrate",
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     )
     doctor = commands.add_parser(
         "doctor",
-        help="check this machine and these settings, and say what to do",
+        help="check this machine and these settings, and give advice",
         description="Check store, spool, objects, sandboxes, port, clock, permissions and limits. Exit code 1 if one "
         "fails.",
     )
@@ -83,16 +83,16 @@ def parser() -> argparse.ArgumentParser:
     settings = commands.add_parser(
         "settings",
         help="list every setting, its value and where that comes from",
-        description="List every setting: its value, whether that comes from the environment, a line of the file of "
-        "settings, or nowhere, its default, and what it is about. Secrets are shown as `set`.",
+        description="List every setting: its value, its source (the environment, a line of the file of settings, or "
+        "none), its default and its description. Secrets are shown as `set`.",
     )
     settings.add_argument("--json", action="store_true", help="one JSON array instead of lines")
 
     providers = commands.add_parser(
         "providers",
         help="list where sessions can run, and each provider's state",
-        description="List the providers of the running gateway: level, whether each can start sandboxes now and why "
-        "not, how many run there and on what machine.",
+        description="List the providers of the running gateway: their level, whether they can start sandboxes now and "
+        "why not, and the number and machine of their sandboxes.",
     )
     providers.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     providers.add_argument("--token", type=token_text, help="a JWT or an API token to use instead")
@@ -100,11 +100,11 @@ def parser() -> argparse.ArgumentParser:
 
     orphans = commands.add_parser(
         "orphans",
-        help="list what sandboxes left behind, or remove it",
-        description="List what sandboxes left behind and no session can use, such as containers that have ended. "
-        "--remove removes it, even if HOLDFAST_ORPHANS is keep.",
+        help="list leftovers of sandboxes, or remove them",
+        description="List leftovers of sandboxes that no session can use, such as containers that have ended. "
+        "--remove removes them, even if HOLDFAST_ORPHANS is keep.",
     )
-    orphans.add_argument("--remove", action="store_true", help="remove it now")
+    orphans.add_argument("--remove", action="store_true", help="remove them now")
     orphans.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     add_url(orphans)
 
@@ -122,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     chat.add_argument("--token", help="a JWT to use instead; needed for a gateway elsewhere")
     told = "the agent of a new session, as `holdfast agents list` names them (default: HOLDFAST_AGENT)"
     chat.add_argument("--agent", metavar="NAME", help=told)
-    told = "what the agent of a new session may do without asking: ask, edits, all or plan"
+    told = "how much the agent of a new session may do without asking: ask, edits, all or plan"
     chat.add_argument("--mode", choices=["ask", "edits", "all", "plan"], metavar="MODE", help=told)
     chat.add_argument("--plain", action="store_true", help="line by line even on a terminal")
     add_url(chat)

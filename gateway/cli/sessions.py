@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 _ABOUT = """\
 List, make and steer sessions, through the running gateway. Without --token the API token of the data directory (or
-HOLDFAST_API_TOKEN) is used, which sees everybody's sessions.
+HOLDFAST_API_TOKEN) is used, which gives access to the sessions of all users.
 """
 _EPILOG = """\
 examples:
-  holdfast sessions list                              everybody's, the newest first
+  holdfast sessions list                              all sessions, the newest first
   holdfast sessions create first --title "a try"      a session of yours; then: holdfast chat first
   holdfast sessions create --sleep-after 4h           under a new id, which is printed; sleeps after 4 idle hours
   holdfast sessions show first
   holdfast sessions sleep first                       stop its sandbox; the next message, or wake, starts it again
   holdfast sessions pending first                     messages that wait; cancel one: holdfast sessions cancel first 7
-  holdfast sessions delete first                      its sandbox and files go, its conversation stays, archived
+  holdfast sessions delete first                      remove its sandbox and files; its conversation stays, archived
   HOLDFAST_API_TOKEN=... holdfast sessions list --url https://gw.example.com
 """
 
@@ -46,13 +46,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         return added
 
     listing = action("list", "one line each", "List sessions, the newest first, archived ones included.")
-    listing.add_argument("--user", help="only those of this user (default: everybody's)")
+    listing.add_argument("--user", help="only those of this user (default: all users)")
     action("show", "all about one", "Show a session: its status and why, its sandbox, its workspace.")
     _add_wish(
         action(
             "create",
             "make one, and print its id",
-            "Make a session, start its sandbox, and print its id. A session that is there stays as it is; an archived "
+            "Make a session, start its sandbox, and print its id. An existing session stays as it is; an archived "
             "one is revived.",
         )
     )
@@ -89,8 +89,8 @@ def _add_wish(create: argparse.ArgumentParser) -> None:
     told = "which agent: claude-code, codex, ..., none, or a command line (default: HOLDFAST_AGENT)"
     create.add_argument("--agent", metavar="NAME", help=told)
     create.add_argument("--provider", metavar="P", help="where it runs: local or docker (default: HOLDFAST_SANDBOX)")
-    create.add_argument("--image", help="what its container is made of, such as debian:bookworm")
-    create.add_argument("--network", metavar="N", help="what its programs may reach: none, outbound, or hosts: a,*.b")
+    create.add_argument("--image", help="the image of its container, such as debian:bookworm")
+    create.add_argument("--network", metavar="N", help="hosts that its programs may reach: none, outbound, or a,*.b")
     create.add_argument("--repo", metavar="URL", help="a repository to clone into its workspace")
     create.add_argument("--branch", help="which of its branches")
     create.add_argument(

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 _ABOUT = """\
-Look at the kept generations of a session's workspace and agent's home, through the running gateway. restore and branch
-make a new session at once, whatever its size, and leave the old one as it is.
+List and use the stored generations of a session's workspace and agent's home, through the running gateway. restore and
+branch make a new session at once, whatever its size, and leave the old one as it is.
 """
 _EPILOG = """\
 examples:
-  holdfast snapshots list first                       kept generations, the newest first
-  holdfast snapshots diff first                       what the newest generation changed
+  holdfast snapshots list first                       stored generations, the newest first
+  holdfast snapshots diff first                       the changes of the newest generation
   holdfast snapshots export first -o first.tar        write the newest to a file
   holdfast snapshots restore first --generation 5     a new session that begins with generation 5
   holdfast snapshots restore first --generation 5 --in-place
@@ -27,7 +27,7 @@ _NEWEST = "its number, or newest (default: newest)"
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     snapshots = commands.add_parser(
         "snapshots",
-        help="list, restore and branch kept workspaces",
+        help="list, restore and branch stored workspaces",
         description=_ABOUT,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -46,36 +46,39 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         add_url(added)
         return added
 
-    action("list", "one line each", "List the generations that are kept, the newest first.", generation=None)
+    action("list", "one line each", "List the stored generations, the newest first.", generation=None)
     action("show", "all about one", "Show one generation: its counts, and the files that were skipped or unsettled.")
     diff = action(
         "diff",
-        "what changed between two",
-        "Print what changed: A added, M changed, m changed in mode or time only, D removed.",
+        "the changes between two generations",
+        "Print the changes: A added, M changed, m changed in mode or time only, D removed.",
         generation="where to begin (default: the one before --to)",
     )
     diff.add_argument("--to", metavar="N", type=_generation, default="newest", help="where to end (default: newest)")
     restore = action(
         "restore",
-        "begin from one again",
+        "start again from a generation",
         "Make a new session that begins with a generation, and print its id; the old one stays as it is.",
     )
     in_place = "in the session itself, which must be paused; its present files are kept, and pinned"
     restore.add_argument("--in-place", action="store_true", help=in_place)
-    action("branch", "a second session from one", "Make a new session that begins with a generation; print its id.")
+    action(
+        "branch",
+        "a second session from a generation",
+        "Make a new session that begins with a generation; print its id.",
+    )
     action(
         "release", "unpin one", "Let a pinned generation go when its turn comes.", generation="its number, or newest"
     )
     action(
         "verify",
         "check everything that is stored",
-        "Read everything that the generations of a session name, and compare it with its hashes. Exit code 1 if one is "
-        "damaged.",
+        "Read every object of a session's generations, and compare it with its hash. Exit code 1 if one is damaged.",
         generation=None,
     )
     export = action(
         "export",
-        "write one as a tar",
+        "write a generation as a tar",
         "Write a generation as a tar, with workspace/ and agent/ in it. Exit code 1 if it could not be finished: then "
         "FILE is unchanged, and FILE.part has the part that came.",
     )
@@ -83,7 +86,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     collect = action(
         "gc",
         "collect garbage",
-        "Make one pass over everybody's snapshots, as the gateway does by itself every few hours. An object is removed "
+        "Make one pass over all users' snapshots, as the gateway does by itself every few hours. An object is removed "
         "only if two passes, HOLDFAST_SNAPSHOT_GRACE apart, found that no snapshot names it.",
         generation=None,
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 COMMANDS = ("attach", "record", "terminals")
 _ATTACH = """\
-Use a session's terminal in this one. It goes on when you leave, and when you come back you see what is on it then.
+Use a session's terminal in this one. It goes on when you leave, and shows its present screen when you come back.
 Leave with Ctrl-] pressed twice (--detach-keys); the exit code is the program's when it ends, 0 when you leave.
 
 When input or output is no terminal, lines of stdin are typed, output is printed as it comes, and the end of the input
@@ -25,8 +25,8 @@ examples:
                                                   run it in a shell of its own; its exit code is the command's
 """
 _RECORD = """\
-Write what a terminal shows as asciicast v2, while it happens, until its program ends, Ctrl-C, or --for. Whoever uses it
-notices nothing, and a session that sleeps is not woken. The file can be played at any time, also if this is killed.
+Record a terminal as asciicast v2, while it happens, until its program ends, Ctrl-C, or --for. The terminal's users
+notice nothing, and a session that sleeps is not woken. The file can be played at any time, also if this is killed.
 """
 
 
@@ -39,19 +39,17 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         epilog=_ATTACH_EPILOG,
         formatter_class=raw,
     )
-    record = commands.add_parser(
-        "record", help="write what a terminal shows to a file", description=_RECORD, formatter_class=raw
-    )
+    record = commands.add_parser("record", help="record a terminal in a file", description=_RECORD, formatter_class=raw)
     listing = commands.add_parser(
         "terminals",
         help="list a session's terminals",
-        description="List a session's terminals: size, how many watch, how long nothing happened, how they ended.",
+        description="List a session's terminals: size, number of viewers, idle time, how they ended.",
     )
     for command in (attach, record, listing):
         command.add_argument("session", metavar="SESSION", type=session_id, help="id of the session")
     for command in (attach, record):
         command.add_argument("--name", default="main", type=_name, help="which of its terminals (%(default)s)")
-    attach.add_argument("--view", action="store_true", help="watch only: nothing typed is sent")
+    attach.add_argument("--view", action="store_true", help="watch only: keys are not sent")
     attach.add_argument(
         "--detach-keys",
         default=DEFAULT,
@@ -60,7 +58,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="keys that leave: ctrl-p,ctrl-q or ^P^Q; none: only the program's end does (%(default)s)",
     )
     record.add_argument("-o", "--output", default="-", metavar="FILE", help="a new file, or - (default: stdout)")
-    record.add_argument("--from-ring", action="store_true", help="begin with all the gateway still has, at time 0")
+    record.add_argument(
+        "--from-ring", action="store_true", help="begin with the earlier output that the gateway still has, at time 0"
+    )
     limit = "tell players to cut pauses short"
     record.add_argument("--idle-time-limit", metavar="S", type=_seconds, help=limit)
     record.add_argument("--for", dest="most_seconds", metavar="S", type=_seconds, help="end after so long: 30, 10m")

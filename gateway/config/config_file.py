@@ -66,7 +66,7 @@ def _unreadable(path: Path, error: OSError) -> str:
         case errno.ENXIO:  # a socket
             return f"{shown} {_NO_FILE}"
         case errno.EACCES | errno.EPERM:
-            return f"{shown} cannot be read: {error.strerror}; change who may read it, or name another with {CONFIG}"
+            return f"{shown} cannot be read: {error.strerror}; change its permissions, or name another with {CONFIG}"
     return f"{shown} cannot be read: {error.strerror}; name another with {CONFIG}"
 
 
@@ -79,9 +79,9 @@ def _problem(path: Path, status: os.stat_result, *, found: bool) -> str | None:
     if status.st_size > MOST_BYTES:
         return f"{shown} is larger than {MOST_BYTES >> 10} KiB: it is no file of settings; name one with {CONFIG}"
     if status.st_mode & stat.S_IWOTH:
-        return f"{shown} says which programs run, and everybody may write it: chmod o-w {shown}"
+        return f"{shown} says which programs run, and all users may write it: chmod o-w {shown}"
     if found and status.st_uid not in (os.geteuid(), 0):
-        return f"{shown} belongs to somebody else: to use it all the same, set {CONFIG}={shown}"
+        return f"{shown} belongs to another user: to use it anyway, set {CONFIG}={shown}"
     return None
 
 

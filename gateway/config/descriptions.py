@@ -39,13 +39,13 @@ DESCRIPTIONS = {
     "host": Description(
         "the address to listen on",
         "`0.0.0.0` if a platform sets `PORT` and this is not set: its router comes from another machine. `::` "
-        "listens on all addresses of IPv4 and IPv6. Defaults that depend on who can reach the gateway go by this "
-        "address.",
+        "listens on all addresses of IPv4 and IPv6. It also decides the defaults that depend on who can reach the "
+        "gateway.",
     ),
     "port": Description("the port to listen on", "A platform's `PORT` counts if this is not in the environment."),
-    "data_dir": Description("the directory that holds everything that is kept; one process at a time"),
+    "data_dir": Description("the directory of all stored data; one process at a time"),
     "store": Description(
-        "where conversations are kept: SQLite, Postgres or an HTTP service",
+        "the store of conversations: SQLite, Postgres or an HTTP service",
         "`sqlite:///path`, `postgresql://user:password@host/database?sslmode=verify-full`, or `https://service/path` "
         "(`http://` on loopback only). See [Postgres](postgres.md) and [a service](service.md).",
         default="`sqlite:///<data>/holdfast.db`",
@@ -54,43 +54,44 @@ DESCRIPTIONS = {
         "connections to Postgres, 2 to 100", "One is for commits, one to listen, so at least 3 are used."
     ),
     "spool_bytes": Description(
-        "how much may wait in `spool.db` for Postgres", "Then senders hear `nack storage_full`.", unit="bytes"
+        "how much may wait in `spool.db` for Postgres", "When it is full, senders get `nack storage_full`.",
+        unit="bytes",
     ),
-    "retention_age": Description("records that are older go, at least `1h`", default="none: kept for ever", unit="s"),
+    "retention_age": Description("older records are removed; at least `1h`", default="none: kept for ever", unit="s"),
     "retention_count": Description(
-        "of each session only so many newest records stay, at least `100`", default="none: all"
+        "the number of newest records that each session keeps; at least `100`", default="none: all"
     ),
     "objects": Description(
-        "where workspaces are kept: a directory or a bucket",
+        "the store of workspaces: a directory or a bucket",
         "A directory that is empty or Holdfast's own; or `s3://bucket/prefix?endpoint=https://host&region=name`.",
         see="workspaces.md#workspaces-in-a-bucket", default="`file://<data>/objects`",
     ),
-    "objects_unchecked": Description("starts without trying whether the bucket's server honours conditional writes"),
+    "objects_unchecked": Description("starts without testing whether the bucket's server honours conditional writes"),
     "redis": Description("not built yet, and refused"),
     "sandbox": Description(
-        "where sessions run that name no `provider`: `local` or `docker`", see="containers.md"
+        "where sessions without a `provider` run: `local` or `docker`", see="containers.md"
     ),
     "providers": Description(
         "all providers that this gateway has and a session may name, comma-separated",
         default="the one of `HOLDFAST_SANDBOX`",
     ),
-    "docker": Description("of `docker`: the engine of this host, Docker's or Podman's"),
+    "docker": Description("for `docker`: the engine of this host, Docker's or Podman's"),
     "docker_image": Description(
-        "of `docker`: the image that sessions run in", "By default that of `deploy/sandbox.Dockerfile`."
+        "for `docker`: the image that sessions run in", "By default that of `deploy/sandbox.Dockerfile`."
     ),
     "images": Description(
         "patterns of images that users may name for their sessions, comma-separated", "Services may name any.",
         see="containers.md", default="none: `HOLDFAST_DOCKER_IMAGE` alone",
     ),
     "docker_pull": Description(
-        "of `docker`: whether an image that the engine lacks is fetched when a session starts: `missing` or `never`"
+        "for `docker`: whether an image that the engine lacks is fetched when a session starts: `missing` or `never`"
     ),
-    "docker_pull_timeout": Description("of `docker`: after how long without progress a pull is given up", unit="s"),
+    "docker_pull_timeout": Description("for `docker`: after how long without progress a pull is given up", unit="s"),
     "docker_auth_file": Description(
-        "of `docker`: logins of registries, a file as `docker login` writes it; mode 0600, read at each pull"
+        "for `docker`: logins of registries, a file as `docker login` writes it; mode 0600, read at each pull"
     ),
     "docker_runtime": Description(
-        "of `docker`: the runtime of containers, such as `runc` or `crun`", default="the engine's own"
+        "for `docker`: the runtime of containers, such as `runc` or `crun`", default="the engine's own"
     ),
     "gone_providers": Description(
         "names of providers that are gone for good, with all their sandboxes, comma-separated",
@@ -99,22 +100,22 @@ DESCRIPTIONS = {
     "agent": Description("the agent of sessions that name none", see="agents.md"),
     "agents_dir": Description("where agents are installed", see="agents.md", default="`<data>/agents`"),
     "orphans": Description(
-        "what sandboxes left behind and no session can use: `remove` or `keep`",
-        "`keep` keeps it until somebody says `holdfast orphans --remove`.", see="what-to-do.md#orphans",
+        "leftovers of sandboxes that no session can use: `remove` or `keep`",
+        "`keep` keeps them until `holdfast orphans --remove`.", see="what-to-do.md#orphans",
     ),
     "local_level": Description(
-        "how `local` sandboxes are held: `auto`, `contained` or `trusted`",
+        "how `local` sandboxes are isolated: `auto`, `contained` or `trusted`",
         "`auto` is `contained` where bubblewrap works, else `trusted` on loopback.",
     ),
     "shell": Description(
-        "what a terminal runs that names nothing else; split by shell rules", default="`bash -l`, or `sh`"
+        "the default command of a terminal; split by shell rules", default="`bash -l`, or `sh`"
     ),
-    "terminal_size": Description("whose size of a terminal counts: `active`, `smallest`, `fixed`"),
+    "terminal_size": Description("how a terminal's size follows its viewers: `active`, `smallest`, `fixed`"),
     "terminal_ring": Description("bytes of a terminal's output that can be resumed from", unit="bytes"),
     "terminal_hold": Description("how long a full ring waits for the last viewer to come back", unit="s"),
-    "terminal_scrollback": Description("lines above the screen that a late viewer is shown"),
+    "terminal_scrollback": Description("lines above the screen that a late viewer gets"),
     "terminal_idle": Description(
-        "after how long a terminal that nobody watches and that has been silent is ended", default="`0`: never"
+        "how long a silent terminal without viewers lives", default="`0`: never"
     ),
     "terminals": Description("terminals of one session"),
     "sandbox_env_file": Description("a file of `NAME=value` lines that every sandbox gets; mode 0600"),
@@ -155,66 +156,69 @@ DESCRIPTIONS = {
     ),
     "limit_disk": Description(
         "refused: bound the file system of `HOLDFAST_DATA_DIR` instead",
-        "What a sandbox writes is in `HOLDFAST_DATA_DIR`, also that of a container, whose root is read-only.",
+        "A sandbox's files are in `HOLDFAST_DATA_DIR`, also those of a container, whose root is read-only.",
     ),
-    "jwt_secret": Description("what users' tokens are signed with, at least 32 bytes", default=_KEPT),
+    "jwt_secret": Description("the key that signs users' tokens, at least 32 bytes", default=_KEPT),
     "jwt_jwks_url": Description(
         "the keys of an identity provider, instead of the secret", "Needs issuer and audience, too."
     ),
-    "jwt_issuer": Description("who must have issued users' tokens, with `HOLDFAST_JWT_JWKS_URL`"),
-    "jwt_audience": Description("for whom users' tokens must be, with `HOLDFAST_JWT_JWKS_URL`"),
+    "jwt_issuer": Description("the required issuer of users' tokens, with `HOLDFAST_JWT_JWKS_URL`"),
+    "jwt_audience": Description("the required audience of users' tokens, with `HOLDFAST_JWT_JWKS_URL`"),
     "api_token": Description("the token of services and operators, at least 16 bytes", default=_KEPT),
     "internal_token": Description("the token of internal services, at least 16 bytes", default=_KEPT),
     "relay_secret": Description("the secret of a relay, at least 16 bytes", default=_KEPT),
     "vault_key": Description(
-        "what users' credentials are sealed with, at least 32 bytes",
-        "Any long random text. With it set, neither the data directory nor a backup has what opens the credentials in "
-        "the store: keep it where it is not lost.",
+        "the key that seals users' credentials, at least 32 bytes",
+        "Any long random text. With it set, neither the data directory nor a backup has the key to the credentials in "
+        "the store: keep it in a safe place.",
         default=_KEPT,
     ),
     "vault_key_old": Description(
-        "the vault key of before, while credentials are sealed anew",
-        "Set it together with a new `HOLDFAST_VAULT_KEY`, restart, and take it away when `holdfast doctor` says so.",
+        "the previous vault key, while credentials are sealed again",
+        "Set it together with a new `HOLDFAST_VAULT_KEY`, restart, and remove it when `holdfast doctor` says so.",
     ),
     "allowed_origins": Description(
         "origins of pages that may use the gateway, comma-separated, exact", default="the own origin"
     ),
-    "query_tokens": Description("whether `?token=` is taken"),
+    "query_tokens": Description("whether `?token=` is accepted"),
     "trusted_proxies": Description(
         "addresses and networks whose `X-Forwarded-*` count, comma-separated",
-        "One that holds everybody, such as `0.0.0.0/0`, is warned of.",
+        "An entry that covers every address, such as `0.0.0.0/0`, causes a warning.",
     ),
     "pending_limit": Description("messages that wait while a sandbox is away"),
     "pending_ttl": Description("how long messages wait while a sandbox is away", unit="s"),
     "pending_bytes": Description("bytes of messages that wait while a sandbox is away", unit="bytes"),
     "sync_debounce": Description("how long files must be quiet before a sync", see="../snapshots.md", unit="s"),
     "sync_max_wait": Description(
-        "after how long files are synced that are never quiet", see="../snapshots.md", unit="s"
+        "the longest wait for a sync while files keep changing", see="../snapshots.md", unit="s"
     ),
     "sync_attempts": Description("attempts of a sync before it counts as failed", see="../snapshots.md"),
     "sync_max_files": Description(
-        "files of a workspace; a larger one is not kept, and says so",
+        "files of a workspace; a larger one is not stored, and its session reports that",
         "About 0.4 KiB of the gateway's memory a file while a first sync runs.",
     ),
-    "sync_max_bytes": Description("bytes of a workspace; a larger one is not kept, and says so", unit="bytes"),
+    "sync_max_bytes": Description(
+        "bytes of a workspace; a larger one is not stored, and its session reports that", unit="bytes"
+    ),
     "sync_agent_skip": Description(
-        "what of the agent's home is not kept: patterns as in `.gitignore`, comma-separated; `-` for none",
+        "files of the agent's home that are not stored: patterns as in `.gitignore`, comma-separated; `-` for none",
         default="caches and logs",
     ),
-    "snapshot_keep": Description("generations of a session that are kept"),
-    "snapshot_grace": Description("time between the two looks before anything unnamed is removed", unit="s"),
+    "snapshot_keep": Description("stored generations of a session"),
+    "snapshot_grace": Description(
+        "time between the two passes that find an object unreferenced before it is removed", unit="s"
+    ),
     "sleep_after": Description(
         "how long a session is idle before it sleeps: without input, output or API calls",
         "A session may have its own (`sleepAfter`).", unit="s",
     ),
     "quiet_after": Description(
-        "how long an agent that owes an answer may say nothing before its session counts as idle",
-        "Then the session sleeps as an idle one does, and what was not answered is `interrupted`. An agent that asks "
-        "something is waited for as long: then its permission or question is `expired`, and the next process is told "
-        "of it (`pending` in `start`). While messages wait for it, it is waited for. A setting of its own, not a "
-        "multiple of the idle time: how long a silent build or test may take is the same "
-        "for a session that sleeps after a minute and "
-        "for one that sleeps after a day.", unit="s",
+        "how long an agent that owes an answer may be silent before its session counts as idle",
+        "Then the session sleeps like an idle one, and unanswered messages become `interrupted`. A permission or "
+        "question of the agent stays open as long: then it is `expired`, and the next process gets it (`pending` in "
+        "`start`). While messages wait for the agent, the session does not sleep. It is a setting of its own, not a "
+        "multiple of the idle time: a silent build or test may take as long in a session that sleeps after a minute "
+        "as in one that sleeps after a day.", unit="s",
     ),
     "start_timeout": Description("how long a bridge and its agent may take to be ready", unit="s"),
     "exec_timeout": Description("how long one command may take", unit="s"),
@@ -223,7 +227,7 @@ DESCRIPTIONS = {
     "create_on_attach": Description("whether an unknown id becomes the user's own session"),
     "demo": Description(
         "lets owners cut, kill and delay their own sessions, to show that nothing is lost",
-        "By `POST /api/sandboxes/{id}/demo/...`; warned of where others can reach the gateway.",
+        "By `POST /api/sandboxes/{id}/demo/...`. The gateway warns if others can reach it.",
     ),
     "allow_private_repos": Description("lets `repoUrl` name private addresses"),
     "max_connections": Description("connections in all; `/health` always answers"),
@@ -236,24 +240,24 @@ DESCRIPTIONS = {
     "max_running": Description("sandboxes that run or are being started", see="limits.md"),
     "max_running_per_user": Description("sandboxes of one user that run or are being started", see="limits.md"),
     "starts_at_once": Description(
-        "sandboxes that are being started, or found again, at a time; the others wait in turn", see="limits.md"
+        "sandboxes that start, or are found again, at the same time; the others wait in turn", see="limits.md"
     ),
-    "starts_at_once_per_user": Description("the same of one user", see="limits.md"),
+    "starts_at_once_per_user": Description("the same for one user", see="limits.md"),
     "max_agent_records": Description(
         "records a second that one session's agent may make unasked",
-        "Requests for permission, questions, answers to nothing; a long one counts as one for each 4 KiB, an answer "
-        "to a message only for these. Ten seconds' worth may come at once. Beyond, the agent is not listened to for "
-        "a while: nothing is lost.",
+        "These are requests for permission, questions, and answers to no message. A long record counts as one for "
+        "each 4 KiB; an answer to a message counts only for these. Ten seconds' worth may come at once. Above that, "
+        "the gateway stops reading the agent for a while: nothing is lost.",
     ),
     "max_requests_per_user": Description(
         "HTTP requests and upgrades a second of one user, twice that in a burst; then 429 `too_many_requests`",
-        "Services are not counted; what a share lets in is counted on its own: all guests of a user together, and "
-        "all ended shares of a user together.",
+        "Services are not counted. Guests who came by a share are counted separately: all guests of a user together, "
+        "and all ended shares of a user together.",
     ),
     "max_frames_per_user": Description(
         "WebSocket frames a second, over all sockets of a user",
-        "Those of a share count for themselves. Two seconds' worth may come at once. Beyond, the user's sockets are "
-        "not read until it is paid: nothing is dropped.",
+        "Those of guests count separately. Two seconds' worth may come at once. Above that, the user's sockets are not "
+        "read until the debt is paid: nothing is dropped.",
     ),
     "max_input_per_user": Description(
         "bytes (unpacked) a second, over all sockets of a user", "Counted as frames are.", unit="bytes"
@@ -262,18 +266,18 @@ DESCRIPTIONS = {
         "bytes of one message, at most that; a longer one closes the socket with 1009", unit="bytes"
     ),
     "handshake_timeout": Description("how long a whole request head may take", unit="s"),
-    "auth_timeout": Description("how long it may take until an upgrade is answered", unit="s"),
+    "auth_timeout": Description("how long the answer to an upgrade may take", unit="s"),
     "drain_timeout": Description("how long an orderly end may take", unit="s"),
     "compression": Description("permessage-deflate: fewer bytes for more CPU and memory"),
     "record_sessions": Description(
-        "a directory: what goes through each session is recorded there", see="recordings.md"
+        "a directory for recordings of each session's events", see="recordings.md"
     ),
     "log_level": Description("`debug`, `info`, `warning` or `error`"),
 }  # fmt: skip
 BUCKET = {
     "AWS_ACCESS_KEY_ID": "the name of the key that opens the bucket of `HOLDFAST_OBJECTS`",
     "AWS_SECRET_ACCESS_KEY": "its secret",
-    "AWS_SESSION_TOKEN": "its token, if it is a key for some hours",
+    "AWS_SESSION_TOKEN": "its token, if the key is temporary",
     "CF_ACCOUNT_ID": "the Cloudflare account of a bucket of R2 whose address names no endpoint",
 }
 

@@ -10,19 +10,19 @@ from gateway.config.settings import BUCKET_NAMES, KNOWN, PREFIX
 _BARE = re.compile(r"\d{1,15}(\.\d{1,9})?|true|false")
 _HEAD = """\
 # Settings of a Holdfast gateway. The environment wins: HOLDFAST_PORT counts before `port`.
-# A line that begins with # says a default. `holdfast settings` lists all settings, with what each gateway goes by.
+# A line that begins with # shows a default. `holdfast settings` lists all settings with the values in use.
 # Paths start where this file is.
 """
 PARTS = {
-    "What is kept, and where": ("data_dir", "store", "objects", *(name.lower() for name in BUCKET_NAMES)),
-    "Who can reach it": ("host", "port", "allowed_origins", "trusted_proxies"),
-    "Where sessions run, and what in them": ("sandbox", "docker_image", "agent", "network", "sleep_after"),
-    "What one user may have": ("max_running_per_user", "max_stored_per_user", "limit_memory", "limit_cpus"),
+    "Data": ("data_dir", "store", "objects", *(name.lower() for name in BUCKET_NAMES)),
+    "Network": ("host", "port", "allowed_origins", "trusted_proxies"),
+    "Sessions": ("sandbox", "docker_image", "agent", "network", "sleep_after"),
+    "Limits of one user": ("max_running_per_user", "max_stored_per_user", "limit_memory", "limit_cpus"),
     "Tokens: those that are not set are made in the data directory, in `secrets`, readable by their owner alone": (
         "jwt_secret", "api_token", "internal_token", "relay_secret", "vault_key", "jwt_jwks_url", "jwt_issuer",
         "jwt_audience",
     ),
-    "What is logged": ("log_level",),
+    "Log": ("log_level",),
 }  # fmt: skip
 
 

@@ -89,5 +89,5 @@ class ConcurrencyLimit:
         gate.taken -= 1
 
     def _refusal(self) -> ApiError:
-        told = f"{self._at_once} {self._what} of this user have not ended: read or close one, then try again"
+        told = f"this user has {self._at_once} {self._what} open already: read or close one, then try again"
         return ApiError(429, "too_many_readers", told, retry_after=5)

@@ -123,7 +123,7 @@ class WishBody(ChangeBody):
     agent: AgentWish = None
     events: Annotated[
         Literal["all"] | None,
-        meaning("all: what the agent says and no other frame tells comes as agent_event; left out: it is only counted"),
+        meaning("all: other events of the agent come as agent_event frames; left out: they are only counted"),
         must("all, or left out"),
     ] = None
     network: Annotated[
@@ -135,12 +135,12 @@ class WishBody(ChangeBody):
     repo_branch: Annotated[Annotated[str, Meta(max_length=255)] | None, must(a_text(255))] = None
     provider: Annotated[
         Annotated[str, Meta(max_length=64)] | None,
-        meaning("where it runs, one of HOLDFAST_PROVIDERS; left out: as HOLDFAST_SANDBOX says"),
+        meaning("where it runs, one of HOLDFAST_PROVIDERS; left out: HOLDFAST_SANDBOX"),
         must(a_text(64)),
     ] = None
     image: Annotated[
         Annotated[str, Meta(max_length=LONGEST)] | None,
-        meaning("what its sandbox is made of, at provider docker; left out: as HOLDFAST_DOCKER_IMAGE says"),
+        meaning("the image of its sandbox, at provider docker; left out: HOLDFAST_DOCKER_IMAGE"),
         must(A_REFERENCE),
     ] = None
     limits: Annotated[
@@ -162,10 +162,10 @@ class WishBody(ChangeBody):
 
 class ResumeBody(JsonBody):
     env_vars: Env = None
-    empty: Annotated[bool, meaning("begin anew where nothing can be restored"), must(TRUE_OR_FALSE)] = False
+    empty: Annotated[bool, meaning("begin without files where none can be restored"), must(TRUE_OR_FALSE)] = False
     keep: Annotated[
         bool,
-        meaning("go on with what is on the disk of an unrestored session of which the store has nothing"),
+        meaning("go on with the files on the disk of an unrestored session of which the store has none"),
         must(TRUE_OR_FALSE),
     ] = False
 
@@ -203,7 +203,7 @@ class Post(JsonBody):
     metadata: Annotated[dict[str, Any] | None, must(SOME_METADATA)] = None
     cid: Annotated[
         Annotated[str, Meta(max_length=128)] | None,
-        meaning("sent again, it answers what it answered first"),
+        meaning("sent again, it gets the first answer again"),
         must(a_text(128)),
     ] = None
     deliver: Annotated[bool, meaning("hand it to the agent"), must(TRUE_OR_FALSE)] = False

@@ -134,8 +134,8 @@ class Quota:
         used, most = usage.record_bytes + usage.snapshot_bytes, self.limits.stored
         room = max(0, most - (used - own))
         told = (
-            f"this workspace needs more than the {room:,} bytes there are for it: its user may store {most:,} bytes "
-            f"({STORED}) and has stored {used:,}, of which {own:,} are the workspace as it was kept last; {ADVICE}"
+            f"this workspace needs more than the {room:,} bytes left for it: its user may store {most:,} bytes "
+            f"({STORED}) and has stored {used:,}, of which {own:,} are the last snapshot of this workspace; {ADVICE}"
         )
         return room, told
 

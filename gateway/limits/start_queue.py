@@ -35,8 +35,8 @@ class Full:
 
     def __str__(self) -> str:
         whose = "of this user " if self.of_user else ""
-        many = f"as many sandboxes {whose}run as may, {self.limit} ({self.setting})"
-        return f"{many}: put one to sleep, or wait until one is"
+        many = f"{self.limit} sandboxes {whose}run, the most that {self.setting} allows"
+        return f"{many}: put one to sleep, or wait until one sleeps"
 
 
 class StartQueue:

@@ -23,7 +23,7 @@ from persistence.record_json import content_of, iso, metadata_of
 CID_LENGTH = 128
 RECORD_FRAME_BYTES = 256 << 10
 START_BYTES = 64 << 10  # a `start` is kept with its session for good, and copied to its branches
-START_TOO_LARGE = f"a start may have {START_BYTES} bytes: put more into a message, or into a file of the workspace"
+START_TOO_LARGE = f"a start may have at most {START_BYTES} bytes: put more into a message, or into a workspace file"
 RESERVED_CIDS = ("agent:", "duplicate:", "gateway:", "rejected:")
 # Types of the gateway's own frames. An agent's frame of such a type would pass for the gateway's, so it is not relayed.
 # A tuple, because an agent's `type` may be any value, and a set cannot be asked for a list.

@@ -35,7 +35,7 @@ NACKS = {
         "the session is archived: create it again to revive its conversation",
         "the session is archived: create it again to revive its conversation",
     ),
-    "already_answered": Nack(SendAgain.NEVER, "", "somebody else answered the permission or question first"),
+    "already_answered": Nack(SendAgain.NEVER, "", "another viewer answered the permission or question first"),
     "unknown_request": Nack(SendAgain.NEVER, "", "there is no such permission or question, or it ended"),
     "rejected": Nack(
         SendAgain.NEVER,
@@ -46,33 +46,33 @@ NACKS = {
     ),
     "stored_too_much": Nack(
         SendAgain.DECIDED,
-        "this user has stored as much as one may (HOLDFAST_MAX_STORED_PER_USER)",
-        "nothing was kept: this user has stored as much as one may",
+        "this user has reached the limit of stored bytes (HOLDFAST_MAX_STORED_PER_USER)",
+        "the message was not stored: its user has reached the limit of stored bytes",
     ),
     "buffer_full": Nack(
         SendAgain.DECIDED,
         "the sandbox is away and its pending window is full: try again when it is back",
-        "nothing was kept: the sandbox is away, and the window of messages that wait for it is full",
+        "the message was not stored: the sandbox is away, and the window of messages that wait for it is full",
     ),
     "storage_full": Nack(
         SendAgain.DECIDED,
-        "there is no more room to keep it: try again later",
-        "nothing was kept: the disk or the spool is full",
+        "there is no room left to store it: try again later",
+        "the message was not stored: the disk or the spool is full",
     ),
     "storage_unavailable": Nack(
         SendAgain.PAUSED,
         "the store does not answer: try again later",
-        "nothing was kept: the store does not answer",
+        "the message was not stored: the store does not answer",
     ),
     "busy": Nack(
         SendAgain.PAUSED,
         "the agent is behind: try again later",
-        "nothing was kept: too much waits for the agent already",
+        "the message was not stored: too many messages wait for the agent already",
     ),
     "owner_moved": Nack(
         SendAgain.CONNECTED,
         "another gateway has the session: connect again and send it again, with the same cid",
-        "nothing was kept: another gateway has the session now; close code 4409 follows",
+        "the message was not stored: another gateway has the session now; close code 4409 follows",
     ),
 }
 
@@ -89,4 +89,4 @@ def text_of(reason: str) -> str | None:
 
 def table() -> str:
     rows = [f"| `{reason}` | {nack.docs} | {nack.again} |" for reason, nack in NACKS.items()]
-    return "\n".join(["| nack | what it says | our clients send it again |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| nack | meaning | our clients send it again |", "|---|---|---|", *rows]) + "\n"

@@ -24,14 +24,14 @@ REFUSALS = {
     400: "the request cannot be read, or makes no sense",
     401: "no credentials, or none that are accepted here",
     403: "not for this user, or not from this origin",
-    404: "there is no such thing, or it is somebody else's",
-    409: "not in the state that it is in",
+    404: "it does not exist, or belongs to another user",
+    409: "not possible in its present state",
     413: "the body is too large",
     416: "the file has no such range",
     422: "the store will never take this record",
     429: "too much at once: try again later",
     500: "stored data is damaged; the text says which",
-    501: "not with these settings; the words say which",
+    501: "not possible with these settings; the text names them",
     502: "the sandbox or the object store did not do it",
     503: "a store does not answer, or the gateway restarts: try again",
 }
@@ -148,7 +148,7 @@ def _form(kind: Any, schemas: Schemas) -> dict[str, Any]:
 
 
 def _answer(content: dict[str, Any]) -> dict[str, Any]:
-    return {"description": "done", "content": content} if content else {"description": "done, and nothing to say"}
+    return {"description": "done", "content": content} if content else {"description": "done, without content"}
 
 
 def _other(media: str, told: str | LinesOf) -> Schema:

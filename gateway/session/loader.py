@@ -61,7 +61,7 @@ class SessionLoader:
         loaded would miss some. Raises StoreUnavailable."""
         queue = self._around.queue
         if queue.failing is not None or not queue.alive:
-            raise StoreUnavailable("the queue is stuck: nothing can be loaded behind it")
+            raise StoreUnavailable("the queue is stuck: sessions can be loaded once it goes on")
         queue.release(session_id)
         if queue.depth:
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()

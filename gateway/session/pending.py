@@ -162,7 +162,7 @@ class PendingMessages:
         window, utc = self._delivery.window, self._host.utcnow()
         still = {seq: until for seq, until in self._log.state.extended if window.find(seq) is not None}
         if len(still) >= MOST_EXTENDED and seq not in still:
-            told = f"{MOST_EXTENDED} messages of this session wait longer already: cancel one, or wait"
+            told = f"{MOST_EXTENDED} messages of this session have been extended already: cancel one, or wait"
             self._asks.refuse(ask, ApiError(409, "too_many_extended", told))
             return
         still[seq] = max(utc + seconds, still.get(seq, 0.0))

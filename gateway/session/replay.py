@@ -115,7 +115,7 @@ def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         else:
             torn = number
     if torn is not None:
-        yield {"stopped": "its last line is torn: what came then is not known"}
+        yield {"stopped": "its last line is torn: later events are unknown"}
 
 
 async def replay(lines: Iterable[bytes]) -> Replayed:
@@ -139,7 +139,7 @@ async def replay(lines: Iterable[bytes]) -> Replayed:
     except NotARecording:
         raise
     except Exception as error:  # any error of the session's parts about values that they cannot be made of
-        raise NotARecording(f"event {max(number, 0)} is not as one is recorded: {error!r}") from error
+        raise NotARecording(f"event {max(number, 0)} is not a recorded event: {error!r}") from error
     if number < 0:
         raise NotARecording("it is empty")
     return Replayed(number)
@@ -147,7 +147,7 @@ async def replay(lines: Iterable[bytes]) -> Replayed:
 
 def _check_first(entry: dict[str, Any]) -> None:
     if "recording" not in entry:
-        raise NotARecording("its first line says nothing of a recording")
+        raise NotARecording("its first line is not that of a recording")
     if entry["recording"] != VERSION:
         raise NotARecording(f"it is of version {entry['recording']}, and this gateway reads version {VERSION}")
 
@@ -155,7 +155,7 @@ def _check_first(entry: dict[str, Any]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m gateway.session.replay",
-        description="Do again what was recorded of a session (HOLDFAST_RECORD_SESSIONS), and name the first event that "
+        description="Replay a recorded session (HOLDFAST_RECORD_SESSIONS), and name the first event that "
         "differs. Exits with 0 if none does, with 1 if one does, with 2 if FILE is no recording that can be read.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="one recording")

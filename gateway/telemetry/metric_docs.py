@@ -41,7 +41,7 @@ ROWS = (
     ),
     MetricRow(
         ("queue_failing",),
-        "1 while nothing becomes durable",
+        "1 while no write becomes durable",
         alarm="at once",
     ),
     MetricRow(
@@ -83,7 +83,7 @@ ROWS = (
             "spool_bytes",
             "spool_sessions",
         ),
-        "Postgres: what waits for it",
+        "Postgres: writes that wait for it",
         alarm="bytes above half of `HOLDFAST_SPOOL_BYTES`",
     ),
     MetricRow(
@@ -150,7 +150,7 @@ ROWS = (
             "pending_records",
             "pending_bytes",
         ),
-        "what waits for sandboxes",
+        "messages that wait for sandboxes",
     ),
     MetricRow(
         (
@@ -170,7 +170,7 @@ ROWS = (
             "sync_failed_sessions",
             "sync_failures_total",
         ),
-        "workspaces that cannot be kept at the moment; attempts that failed",
+        "workspaces that cannot be stored at the moment; attempts that failed",
         alarm="the first above 0: `GET .../status` says why; the log has `sync.failed`",
     ),
     MetricRow(
@@ -189,11 +189,11 @@ ROWS = (
             "sync_sent_bytes_total",
             "sync_chunks_total",
         ),
-        "what syncs cost: time, new generations, bytes read and sent, chunks `sent` and `reused`",
+        "the cost of syncs: time, new generations, bytes read and sent, chunks `sent` and `reused`",
     ),
     MetricRow(
         ("restore_seconds",),
-        "what restores cost",
+        "the cost of restores",
     ),
     MetricRow(
         ("stored_workspace_bytes",),
@@ -218,7 +218,7 @@ ROWS = (
         ("orphans_removed_total",),
         "by `provider`: what sandboxes left behind and the gateway [removed](what-to-do.md#orphans); each container "
         "that ends by itself is one",
-        alarm="it rises although nobody crashes anything",
+        alarm="rises without crashes",
     ),
     MetricRow(
         ("provider_up",),
@@ -269,7 +269,7 @@ ROWS = (
         ("agent_unknown_total",),
         "by `agent` (the core that speaks with it) and `type`: frames of agents that this version does not know; at "
         "most 64 types of each agent, then `others`",
-        alarm="after an update of an agent: what it says anew is not shown",
+        alarm="after an update of an agent: its new frames are not shown",
     ),
     MetricRow(
         ("agent_slowed_seconds_total",),
@@ -283,7 +283,7 @@ ROWS = (
         ),
         "how often, and how long in all, users' sockets were not read because they had sent more than "
         "`HOLDFAST_MAX_FRAMES_PER_USER` or `HOLDFAST_MAX_INPUT_PER_USER`",
-        alarm="growing: somebody floods, or the settings are too low",
+        alarm="growing: a client floods the gateway, or the settings are too low",
     ),
     MetricRow(
         ("credential_refreshes_total",),

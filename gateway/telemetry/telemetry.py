@@ -250,22 +250,22 @@ class Metrics:
         self.batch_writes = self._timed("holdfast_queue_batch_writes", "Writes of one commit", _BATCHES)
         self.commit_seconds = self._timed("holdfast_queue_commit_seconds", "One commit, retries included", _LATENCIES)
         self.sync_seconds = Histogram(
-            "holdfast_sync_seconds", "One successful attempt to keep a workspace", buckets=_WAKES, registry=registry
+            "holdfast_sync_seconds", "One successful sync of a workspace", buckets=_WAKES, registry=registry
         )
         self.restore_seconds = Histogram(
             "holdfast_restore_seconds", "One successful restore", buckets=_WAKES, registry=registry
         )
         self.stored_changes = 0  # bytes by which snapshots of workspaces grew
-        self.sync_failures = Counter("holdfast_sync_failures", "Attempts that kept nothing", registry=registry)
+        self.sync_failures = Counter("holdfast_sync_failures", "Sync attempts that failed", registry=registry)
         self.sync_generations = Counter("holdfast_sync_generations", "New generations", registry=registry)
         self.sync_read_bytes = Counter("holdfast_sync_read_bytes", "Read and hashed by scans", registry=registry)
         self.sync_sent_bytes = Counter("holdfast_sync_sent_bytes", "Sent to the object store", registry=registry)
         self.sync_chunks = Counter("holdfast_sync_chunks", "Chunks named by syncs", ["how"], registry=registry)
         self.trimmed_records = Counter("holdfast_trimmed_records", "Removed by retention", registry=registry)
-        self.frames_relayed = self._counted("holdfast_frames_relayed", "Agent frames heard and passed on")
+        self.frames_relayed = self._counted("holdfast_frames_relayed", "Agent frames received and passed on")
         self.agent_slowed_seconds = Counter(
             "holdfast_agent_slowed_seconds",
-            "Agents were not listened to for their haste",
+            "Seconds without reading agents that made records too fast",
             registry=registry,
         )
         self.agent_unknown = Counter(
@@ -283,7 +283,7 @@ class Metrics:
         )
         self.orphans_removed = Counter(
             "holdfast_orphans_removed",
-            "Removed of what sandboxes left behind and no session can use",
+            "Leftovers of sandboxes removed",
             ["provider"],
             registry=registry,
         )

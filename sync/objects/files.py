@@ -113,7 +113,7 @@ class FileObjects:
         if foreign := strangers(self._root):
             names = ", ".join(sorted(foreign)[:3]) + (", ..." if len(foreign) > 3 else "")
             raise ObjectsRefused(
-                f"{self._root} holds what Holdfast did not put there ({names}): set HOLDFAST_OBJECTS to an empty "
+                f"{self._root} holds files that are not Holdfast's ({names}): set HOLDFAST_OBJECTS to an empty "
                 "directory, or to one that Holdfast made"
             )
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)

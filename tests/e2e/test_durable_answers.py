@@ -174,7 +174,7 @@ async def test_while_sqlite_cannot_write_the_answer_is_503_in_words(tmp_path: Pa
             for answer in refused:
                 assert answer is not None
                 assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable"), answer.text
-                assert "not written down yet" in answer.json()["error"]
+                assert "the change holds" in answer.json()["error"]
             assert sessions["delete"].home.root.exists()
             other.execute("ROLLBACK")
         await asked(sessions["delete"], "DELETE")

@@ -106,7 +106,7 @@ async def test_init_and_serve_with_postgres_and_a_bucket(tmp_path: Path, postgre
 async def test_a_person_is_asked_and_passwords_are_not_shown(tmp_path: Path) -> None:
     env = base() | {"HOLDFAST_CONFIG": str(tmp_path / "gateway.toml"), "TERM": "xterm"}
     async with at_terminal("init", env=env) as person:
-        await person.until(b"Where is everything kept? [.holdfast] ")
+        await person.until(b"The directory for all data? [.holdfast] ")
         person.type(str(tmp_path / "data").encode() + b"\r")
         await person.until(b"Conversations: ")
         person.type(b"mysql://h\r")
@@ -229,7 +229,7 @@ WRONG: dict[str, tuple[str | bytes, int, str]] = {
         'store = "postgresql://u:p@h/db"', 0o644, "holdfast.toml holds store, and others may read it: chmod 600",
     ),
     "a secret that is short": ('api_token = "x"', 0o600, f"api_token ({LINE_1}) is too short: at least 16 bytes"),
-    "everybody writes it": ("port = 1", 0o666, "holdfast.toml says which programs run, and everybody may write it"),
+    "everybody writes it": ("port = 1", 0o666, "holdfast.toml says which programs run, and all users may write it"),
     "a contradiction": ('network = "outbound"\nhost = "0.0.0.0"', 0o600, f"network ({LINE_1}) is outbound and"),
     "its own name": ('config = "x"', 0o600, f"{LINE_1}: config cannot be set in the file: HOLDFAST_CONFIG names"),
     "what is not built": ('redis = "redis://h"', 0o600, f"redis ({LINE_1}): running on many nodes is not built yet"),
@@ -295,4 +295,4 @@ async def test_a_file_that_may_not_be_read_gets_one_line(tmp_path: Path) -> None
         sys.executable, "-c", script, cwd=tmp_path, env=base(), stdout=subprocess.PIPE
     )
     said, _ = await process.communicate()
-    assert said.decode().startswith("holdfast.toml cannot be read: Permission denied; change who may read it")
+    assert said.decode().startswith("holdfast.toml cannot be read: Permission denied; change its permissions")

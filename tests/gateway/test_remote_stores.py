@@ -330,7 +330,7 @@ async def test_the_documented_steps_lead_from_an_empty_server_to_a_gateway(
         out, _ = await process.communicate()
     shown = out.decode()
     assert process.returncode == 0, shown
-    assert "role holdfast_gateway may read and write, and create nothing" in shown
+    assert "role holdfast_gateway may read and write, and may not create tables" in shown
     async with Gateway(tmp_path / "data", STORE=shown.splitlines()[-1]) as gateway:
         await gateway.create("s1")
 

@@ -69,11 +69,11 @@ def not_copied(settings: Settings) -> list[str]:
     found = [f"the HOLDFAST_* settings themselves{file}: keep them where you keep configuration"]
     if settings.store.kind == "postgresql":
         found.append(
-            f"the conversations in {settings.store}: run pg_dump now. After this backup, not before it: what waited in "
-            "the spool may have gone there since"
+            f"the conversations in {settings.store}: run pg_dump now. After this backup, not before it: records "
+            "that waited in the spool may have moved there since"
         )
     if settings.store.kind == "http":
-        found.append(f"what {settings.store} keeps for itself; the index of it, spool.db, is in the backup")
+        found.append(f"the messages that {settings.store} keeps; their index, spool.db, is in the backup")
     if settings.objects.kind == "s3":
         found.append(
             f"the workspaces in {settings.objects}: copy the bucket now, every v1/users/*/sessions/ before the rest, "

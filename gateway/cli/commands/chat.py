@@ -145,7 +145,7 @@ class Chat:
                 return [Line(f"#{seq} is cancelled")]
             case SetMode(""):
                 status = (await self._api.session(self._session_id)).get("agentStatus") or {}
-                return [Line(f"mode: {status.get('mode') or 'what the agent is set to'}")]
+                return [Line(f"mode: {status.get('mode') or 'the default of the agent'}")]
             case SetMode(mode):
                 await self._api.set_mode(self._session_id, mode)
                 return [Line(f"mode: {mode}")]

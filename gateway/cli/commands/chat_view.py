@@ -20,10 +20,10 @@ from gateway.protocol.text import visible, visible_line
 HELP = """\
   Type a message and press Enter; the agent's answer streams in.
   While it works you can go on: one message is answered after the other.
-  /steer TEXT    say something to the answer that runs, before what waits
+  /steer TEXT    add to the running answer, ahead of the messages that wait
   /pending       the messages that the agent does not have yet
   /cancel SEQ    take one of them back
-  /mode [WORD]   what it may do without asking: ask, edits, all or plan
+  /mode [WORD]   how much it may do without asking: ask, edits, all or plan
   /abort         stop the running answer
   /quit          leave; the session goes on, come back with its id
   /help          this text
@@ -330,7 +330,7 @@ class ChatView:
         word, _, rest = line.partition(" ")
         match word, rest.strip():
             case "/steer", "":
-                return [Line("/steer TEXT: what to say to the answer that runs", "warn")], None
+                return [Line("/steer TEXT: the text to add to the running answer", "warn")], None
             case "/steer", text:
                 return [], Send({"type": "message", "content": text, "metadata": {"steer": True}})
             case "/cancel", number:
@@ -358,7 +358,7 @@ class ChatView:
 def listed_pending(messages: Sequence[dict[str, Any]]) -> list[Shown]:
     """The messages that the agent does not have yet, a line each."""
     if not messages:
-        return [Line("nothing waits: the agent has every message")]
+        return [Line("no message waits: the agent has all of them")]
     return [Line(f"#{each.get('seq')}  {brief(plain_text(each.get('content')))}") for each in messages]
 
 

@@ -201,7 +201,7 @@ def _limits(settings: Settings, problem: str | None) -> Finding:
     if problem is None:
         return Finding("limits", "ok", named or "none is set; control groups are there for HOLDFAST_LIMIT_*")
     told = f"a sandbox is held to no limits as a whole: {problem}"
-    return Finding("limits", "warn" if named else "ok", told, "this is as seen from here: a service may differ")
+    return Finding("limits", "warn" if named else "ok", told, "this is measured from this login: a service may differ")
 
 
 async def _open_once(fleet: Fleet) -> tuple[str, str | None]:

@@ -24,7 +24,7 @@ def _directory(settings: Settings) -> Finding:
     if not os.access(nearest, os.W_OK | os.X_OK):
         return Finding("objects", "fail", f"{nearest} cannot be written", "set HOLDFAST_OBJECTS, or chown it")
     if nearest == place and (foreign := strangers(place)):
-        told = f"{place} holds what Holdfast did not put there ({', '.join(foreign[:3])})"
+        told = f"{place} holds files that are not Holdfast's ({', '.join(foreign[:3])})"
         return Finding("objects", "fail", told, "set HOLDFAST_OBJECTS to an empty directory")
     own = settings.data_dir.absolute() / "objects"
     if own.exists() and own.resolve() != place.resolve():

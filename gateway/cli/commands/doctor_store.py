@@ -161,7 +161,7 @@ async def _rights(db: "asyncpg.Connection") -> Finding:
     if may_create:
         advice = "enough for `holdfast migrate`; `serve` needs less: see deploy/postgres-roles.sql"
         return Finding("rights", "ok", f"role {role} may read, write and create tables", advice)
-    return Finding("rights", "ok", f"role {role} may read and write, and create nothing")
+    return Finding("rights", "ok", f"role {role} may read and write, and may not create tables")
 
 
 async def _tls(db: "asyncpg.Connection", settings: Settings) -> Finding:

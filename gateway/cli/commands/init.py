@@ -24,10 +24,10 @@ from gateway.config.store_url import store_url
 ASKED = ("HOLDFAST_DATA_DIR", "HOLDFAST_STORE", "HOLDFAST_OBJECTS", "HOLDFAST_HOST", "HOLDFAST_PORT")
 _KEYS = BUCKET_NAMES[:2]
 _QUESTIONS = {
-    "HOLDFAST_DATA_DIR": "Where is everything kept?",
+    "HOLDFAST_DATA_DIR": "The directory for all data?",
     "HOLDFAST_STORE": "Conversations: a file there, or the address of a Postgres (postgresql://user@host/database)?",
     "HOLDFAST_OBJECTS": "Workspaces: files there, or a bucket (s3://bucket/prefix?endpoint=https://host)?",
-    "HOLDFAST_HOST": "The address to listen on; 0.0.0.0 is for everybody who can reach this machine?",
+    "HOLDFAST_HOST": "The address to listen on (0.0.0.0: every machine that can reach this one)?",
     "HOLDFAST_PORT": "The port?",
 }
 _USUAL = {
@@ -58,7 +58,7 @@ def init(options: InitOptions) -> int:
         complain("to write the settings without being asked, add --yes")
         return EXIT_USAGE
     if "HOLDFAST_STORE" in options.said and _password(options.said["HOLDFAST_STORE"]):
-        told = "leave the password out, which everybody here could see; HOLDFAST_STORE may have it in the environment"
+        told = "leave the password out, other users here could see it; set HOLDFAST_STORE in the environment instead"
         raise SettingsError([f"--store: {told}"])
     try:
         chosen = _choose(options)

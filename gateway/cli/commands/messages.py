@@ -46,7 +46,7 @@ async def messages(settings: Settings, *, session_id: str, follow: bool, as_json
 
 
 def _tell_trimmed(first: int) -> None:
-    complain(f"what was before #{first} is not kept any more")
+    complain(f"the messages before #{first} have been removed")
 
 
 def _print(record: dict[str, Any], *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ async def list_pending(settings: Settings, chosen: SessionChoice, session_id: st
     elif found:
         print_table([HEAD, *map(row, found)])
     else:
-        complain("nothing waits: the agent has every message")
+        complain("no message waits: the agent has all of them")
     return 0
 
 

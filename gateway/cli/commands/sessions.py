@@ -72,7 +72,7 @@ async def create_session(
         session = await api.create(session_id or secrets.token_hex(16), wish)
     say(json.dumps(session) if chosen.as_json else visible_line(str(session["id"])))
     if there is not None and there["status"] != "archived":
-        complain("it was there already: its title, agent and other settings stay as they were")
+        complain("the session existed already: its title, agent and other settings are unchanged")
     return 0
 
 
@@ -118,7 +118,7 @@ def full(session: Mapping[str, Any]) -> str:
     sync, queue = session["sync"], session["queue"]
     sandbox = f"{session['sandboxStatus']}; {session['provider']}, {session['level']}, start {session['incarnation']}"
     own = session["sleepAfter"]
-    kept = f"generation {sync['generation']}, {sync['lastSuccess']}" if sync["generation"] else "nothing kept yet"
+    kept = f"generation {sync['generation']}, {sync['lastSuccess']}" if sync["generation"] else "nothing stored yet"
     repository = " ".join(str(part) for part in (session["repoUrl"], session["repoBranch"]) if part)
     rows: dict[str, Any] = {
         "session": session["id"],

@@ -89,7 +89,7 @@ async def _before(api: GatewayApi, chosen: SnapshotChoice, to: str) -> str:
     last = numbers[0] if to == "newest" else int(to)
     older = [number for number in numbers if number < last]
     if not older:
-        raise CommandFailed(f"nothing is kept from before generation {last}: there is nothing to compare it with")
+        raise CommandFailed(f"no generation before {last}: there is nothing to compare it with")
     return str(older[0])
 
 
@@ -110,7 +110,7 @@ async def verify_snapshots(settings: Settings, chosen: SnapshotChoice) -> int:
 async def export_snapshot(settings: Settings, chosen: SnapshotChoice, *, output: str | None) -> int:
     """Write the tar, or fail: a file with the requested name is complete."""
     if output is None and sys.stdout.isatty():
-        raise CommandFailed("a tar is nothing for a terminal: name a file with -o FILE, or pipe it to tar")
+        raise CommandFailed("a tar cannot be shown on a terminal: name a file with -o FILE, or pipe it to tar")
     size, bar = 0, Bar("exporting", counts_bytes=True)
     async with _api(settings, chosen.url) as api:
         snapshot = await api.ask("GET", chosen.one)
@@ -184,7 +184,7 @@ async def collect_snapshots(settings: Settings, *, url: str | None, dry_run: boo
     else:
         say(collected(result))
     if result["problem"]:
-        complain(visible_line(f"nothing was removed of one user or more: {result['problem']}"))
+        complain(visible_line(f"for some users nothing was removed: {result['problem']}"))
     return 1 if result["problem"] else 0
 
 
@@ -276,5 +276,5 @@ async def _narrated(api: GatewayApi, path: str, what: str, **params: str) -> dic
     finally:
         bar.clear()
     if result is None:
-        raise CommandFailed("the gateway did not say what came of it: look at its log")
+        raise CommandFailed("the gateway sent no result: look at its log")
     return result

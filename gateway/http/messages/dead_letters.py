@@ -41,7 +41,7 @@ class DeadLetterRoutes:
         page."""
         session_id = request.query_params.get("sessionId")
         if session_id is not None and not valid_session_id(session_id):
-            raise ApiError(400, "bad_parameter", "sessionId is no session id")
+            raise ApiError(400, "bad_parameter", "sessionId is not a valid session id")
         after, limit = AFTER.read(request), LIMIT.read(request)
         shown: list[dict[str, Any]] = []
         more = True

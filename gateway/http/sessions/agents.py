@@ -14,13 +14,13 @@ from gateway.routing.route import route
 
 
 class AgentJson(JsonAnswer):
-    name: Annotated[str, meaning("what `agent` says at create")]
+    name: Annotated[str, meaning("the value of `agent` at create")]
     title: str
-    version: Annotated[str | None, meaning("the one that Holdfast was tried with; null: it is built in")]
+    version: Annotated[str | None, meaning("the version that Holdfast was tested with; null: it is built in")]
     installed: list[str]
     current: Annotated[str | None, meaning("the version that sessions get")]
     available: bool
-    reason: Annotated[str | None, meaning("why it cannot be chosen, with the command that mends it")]
+    reason: Annotated[str | None, meaning("why it cannot be chosen, with the command that fixes it")]
 
 
 class AgentList(JsonAnswer):

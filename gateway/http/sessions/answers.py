@@ -53,15 +53,16 @@ class UnreadFiles(JsonAnswer):
 
 class Sync(JsonAnswer):
     state: SyncStateName
-    generation: Annotated[Whole, meaning("the newest one that is kept; 0 for none")]
+    generation: Annotated[Whole, meaning("the newest stored one; 0 for none")]
     last_success: Time | None
     last_error: str | None
-    dirty: Annotated[bool, meaning("something may not be kept yet")]
-    degraded: Annotated[str | None, meaning("why the workspace is an older one than it should be")]
+    dirty: Annotated[bool, meaning("there may be changes that are not stored yet")]
+    degraded: Annotated[str | None, meaning("why an older generation than the newest was restored")]
     attempt: Whole | UnsetType = UNSET
-    restore: Annotated[dict[str, Any] | UnsetType, meaning("how far a restore has come")] = UNSET
+    restore: Annotated[dict[str, Any] | UnsetType, meaning("progress of a restore")] = UNSET
     unread: Annotated[
-        UnreadFiles | UnsetType, meaning("what the last sync was not allowed to read: left out, or as kept last")
+        UnreadFiles | UnsetType,
+        meaning("files that the last sync could not read: left out, or in their last stored state"),
     ] = UNSET
     history: Annotated[list[SyncMoved] | UnsetType, meaning("of one session alone: the last 50, the oldest first")] = (
         UNSET
@@ -106,7 +107,7 @@ class AgentStatusJson(JsonAnswer):
 
     name: str | None
     version: str | None
-    session: Annotated[str | None, meaning("what the agent calls its own conversation")]
+    session: Annotated[str | None, meaning("the agent's own id of its conversation")]
     model: str | None
     mode: Annotated[str | None, meaning("what it may do without asking")]
     state: Annotated[str, one_of(*AgentState)]
@@ -134,7 +135,7 @@ class SessionJson(JsonAnswer):
     provider: str
     level: str
     image: Annotated[str | None, meaning("as it was named; null: none, or as HOLDFAST_DOCKER_IMAGE says")]
-    image_digest: Annotated[str | None, meaning("what it meant at the first start; later starts keep to it")]
+    image_digest: Annotated[str | None, meaning("its digest at the first start; later starts use the same")]
     pull: Annotated[PullJson | None, meaning("while its start waits for its image")]
     incarnation: Whole
     viewers: Whole
@@ -152,7 +153,7 @@ class SessionJson(JsonAnswer):
         meaning("a command, a server, or the name of an agent; null: as HOLDFAST_AGENT says"),
     ]
     events: Annotated[
-        str | None, meaning("all: agent_event frames tell what no other frame does; null: they are left out")
+        str | None, meaning("all: other events of the agent come as agent_event frames; null: they are left out")
     ]
     repo_url: str | None
     repo_branch: str | None

@@ -54,7 +54,7 @@ class FaultRoutes:
 
     @route(
         "POST", "/api/sandboxes/{id}/demo/{what}", OWNER, "causeFault",
-        "Harm this session, to show what becomes of it; 404 unless HOLDFAST_DEMO is on",
+        "Harm this session, to show how it recovers; 404 unless HOLDFAST_DEMO is on",
         body=FaultWishBody, answers={200: Fault}, parameters=(WHAT,), refusals=(400, 404, 409, 413, 503),
     )  # fmt: skip
     async def cause(self, request: Request) -> Response:

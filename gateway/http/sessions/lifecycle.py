@@ -162,7 +162,7 @@ class SandboxRoutes:
         env = read_env(body.env_vars) if body.env_vars is not None else None
         empty, keep = body.empty, body.keep
         if empty and keep:
-            raise ApiError(400, "bad_member", "empty and keep exclude each other: say which one is meant")
+            raise ApiError(400, "bad_member", "empty and keep exclude each other: give one of them")
         self._note(request, actor, "resume", empty=empty, keep=keep, env_given=env is not None)
         return answer(await actor.resume(env, empty=empty, keep=keep))
 

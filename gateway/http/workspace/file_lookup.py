@@ -61,7 +61,7 @@ def find(entries: Mapping[bytes, Entry], path: bytes) -> tuple[bytes, Entry | No
         if below.kind == Kind.SYMLINK:
             links += 1
             if links > MAX_LINKS:
-                raise ApiError(404, "too_many_links", "one symlink leads to the next, and on and on")
+                raise ApiError(404, "too_many_links", "too many symlinks lead from one to the next")
             if below.target.startswith(b"/"):
                 raise leads_out()
             todo.extendleft(reversed(below.target.split(b"/")))

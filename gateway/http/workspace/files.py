@@ -52,7 +52,7 @@ class FileRoutes:
         self._catalogue = catalogue
         self._vault = vault
         self._gate = asyncio.Semaphore(TREES_AT_ONCE)
-        self._kept = ConcurrencyLimit(TREES_OF_A_USER, "looks into kept files", waiting=MOST_WAITING)
+        self._kept = ConcurrencyLimit(TREES_OF_A_USER, "looks into stored files", waiting=MOST_WAITING)
         # Separate: a sandbox that does not answer must not delay reads of stored files.
         self._live = ConcurrencyLimit(LIVE_LOOKS_OF_A_USER, "looks into live files", waiting=MOST_WAITING)
 
@@ -70,7 +70,7 @@ class FileRoutes:
             if reply is not None:
                 return reply
             if asked.source == "live":
-                told = "its sandbox does not run: wake it, or read the kept files with source=synced"
+                told = "its sandbox does not run: wake it, or read the stored files with source=synced"
                 raise ApiError(409, "not_running", told)
         reply = await self._answered(request, asked, self._kept, lambda: self._synced(session, asked))
         assert reply is not None
@@ -150,7 +150,7 @@ class _Asked:
         self.source = SOURCE.read(request)
         self.root = ROOT.read(request)
         if self.generation is not None and self.source == "live":
-            raise ApiError(400, "bad_parameter", "a generation is of kept files: leave out source=live")
+            raise ApiError(400, "bad_parameter", "a generation has stored files only: leave out source=live")
         if self.generation is not None:
             self.source = "synced"
         self.path, self.must_be_directory = read_path(request.scope["raw_path"], self.root)

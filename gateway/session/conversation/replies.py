@@ -39,8 +39,8 @@ def session_failed() -> ApiError:
 
 def not_written() -> ApiError:
     told = (
-        "not written down yet, the store does not answer: what was done stays done, and is written when the store is "
-        "back, unless the gateway ends before; ask again in a moment"
+        "the store does not answer: the change holds, and is stored when the store is back, unless the gateway ends "
+        "first; ask again in a moment"
     )
     return ApiError(503, "storage_unavailable", told)
 

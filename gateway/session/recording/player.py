@@ -88,7 +88,7 @@ class Player:
         self._at = float(entry["at"]), float(entry["utc"])
         self._due = list(entry.get("then", ()))
         if not all(isinstance(each, dict) for each in self._due):
-            raise NotARecording("what an event did is no list of calls")
+            raise NotARecording("the calls of an event are no list")
 
     def _next(self) -> Any:
         return self._due[0] if self._due else "nothing more"

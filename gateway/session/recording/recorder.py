@@ -177,7 +177,7 @@ class SessionRecorder:
     def _give_up(self) -> None:
         if not self._file.over:
             log.exception("recording.broken", path=str(self._file.path))
-            self._file.stop("something could not be written down: the gateway's log says what")
+            self._file.stop("a value could not be recorded: see the gateway's log")
 
     def _hidden(self, text: str) -> str:
         return REDACTOR.clean(self._secrets.clean(text, keep_size=True), keep_size=True)

@@ -47,7 +47,7 @@ class SandboxStarter(Protocol):
 
 SEE_LOG = "it failed; the gateway's log says why"
 BROKEN = "it could not be started"
-DIED = "its sandbox died each time it was looked at"
+DIED = "its sandbox died during every attempt"
 
 
 def is_silence(error: BaseException | None) -> bool:

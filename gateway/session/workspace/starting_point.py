@@ -23,7 +23,7 @@ def newest_found(found: Generation | None, state: SessionState, *, keep: bool) -
         raise NotRestored(
             f"generation {state.generation} was stored, and the object store has nothing of this session: check "
             "HOLDFAST_OBJECTS, or resume with {keep:true} to go on with the files that are on its disk, or with "
-            "{empty:true} to begin anew"
+            "{empty:true} to begin without files"
         )
     return None if found is None else Newest(found.manifest, found.files)
 
@@ -34,7 +34,7 @@ def newest_unknown(state: SessionState, cause: Exception, *, keep: bool) -> Newe
         return Newest(state.tree, state.files)
     if state.incarnation <= 1:  # it is started for the first time
         return None
-    raise NotRestored(f"the object store does not say whether there is a snapshot: {cause!r}") from cause
+    raise NotRestored(f"the object store does not answer whether a snapshot exists: {cause!r}") from cause
 
 
 def begins_with_disk(state: SessionState, *, empty: bool) -> bool:
@@ -47,8 +47,8 @@ def starting_point(survey: Survey, newest: Newest | None, state: SessionState, *
     """The decision about a disk in the state of `survey`. Raises NotRestored."""
     if keep and not survey.files:
         raise NotRestored(
-            "there is nothing on the disk of this session to keep: check HOLDFAST_OBJECTS and the data directory, or "
-            "resume with {empty:true} to begin anew"
+            "this session's disk has no files to keep: check HOLDFAST_OBJECTS and the data directory, or resume with "
+            "{empty:true} to begin without files"
         )
     if begins_with_disk(state, empty=empty) or (state.overfull and survey.files > 0):
         return Decision.KEEP_AND_SYNC

@@ -215,7 +215,7 @@ def test_a_directory_of_somebody_else_and_proxies_that_are_everybody_are_told(tm
     assert (shown["objects"]["state"], shown["proxies"]["state"]) == ("fail", "warn")
     assert "has ::/0: every client" in shown["proxies"]["told"]
     served = run("serve", data=tmp_path / "data", settings=settings)
-    assert (served.returncode, "did not put there (hosts)" in served.stderr) == (1, True)
+    assert (served.returncode, "files that are not Holdfast's (hosts)" in served.stderr) == (1, True)
     assert [each.name for each in theirs.iterdir()] == ["hosts"]
 
 

@@ -128,14 +128,14 @@ def test_a_file_with_secrets_is_its_owners_alone() -> None:
 
 def test_a_file_that_everybody_may_write_is_refused() -> None:
     write("port = 1", mode=0o666)
-    assert refusal() == "holdfast.toml says which programs run, and everybody may write it: chmod o-w holdfast.toml"
+    assert refusal() == "holdfast.toml says which programs run, and all users may write it: chmod o-w holdfast.toml"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_file_of_somebody_else_is_read_only_if_it_is_named() -> None:
     write("port = 1", mode=0o644)
     os.chown("holdfast.toml", OTHER, OTHER)
-    told = "belongs to somebody else: to use it all the same, set HOLDFAST_CONFIG=holdfast.toml"
+    told = "belongs to another user: to use it anyway, set HOLDFAST_CONFIG=holdfast.toml"
     assert refusal() == f"holdfast.toml {told}"
     assert load(HOLDFAST_CONFIG="holdfast.toml").port == 1
     os.chmod("holdfast.toml", 0o640)

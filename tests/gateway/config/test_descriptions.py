@@ -95,7 +95,7 @@ def test_the_table_has_a_row_for_each() -> None:
     lines = table().splitlines()
     assert len(lines) == 2 + len(KNOWN) + len(BUCKET)
     (row,) = [line for line in lines if "`HOLDFAST_SPOOL_BYTES`" in line]
-    told = "how much may wait in `spool.db` for Postgres. Then senders hear `nack storage_full`"
+    told = "how much may wait in `spool.db` for Postgres. When it is full, senders get `nack storage_full`"
     assert row == f"| `HOLDFAST_SPOOL_BYTES` | `1 GiB` | {told} |"
     assert "[More](what-to-do.md#orphans) |" in table()
     assert plain("`a` b") == "a b"

@@ -63,12 +63,12 @@ def test_who_may_not_is_passed_over_and_told_which_limit_it_is() -> None:
     for key, user in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c")]:
         queue.ask(key, user)
     assert str(queue.full("a", counting_waiting=True)) == (
-        "as many sandboxes of this user run as may, 2 (HOLDFAST_MAX_RUNNING_PER_USER): put one to sleep, or wait "
-        "until one is"
+        "2 sandboxes of this user run, the most that HOLDFAST_MAX_RUNNING_PER_USER allows: put one to sleep, or wait "
+        "until one sleeps"
     )
     assert queue.full("b") is None
     assert [queue.next() for _ in range(4)] == ["a1", "b1", "c1", None]  # the house is full
-    assert "(HOLDFAST_MAX_RUNNING)" in str(queue.full("a"))
+    assert "that HOLDFAST_MAX_RUNNING allows" in str(queue.full("a"))
     queue.ask("a4", "a", runs=True)
     assert queue.next() == "a4", "what runs already is found again, full or not"
     for key in ("b1", "c1"):
@@ -93,7 +93,7 @@ def test_the_services_sessions_have_every_place_and_take_turns_as_one_users_do()
     assert queue.next() == "s2"
     queue.over("s1")
     assert queue.next() is None
-    assert "(HOLDFAST_MAX_RUNNING)" in str(queue.full(NO_USER))
+    assert "that HOLDFAST_MAX_RUNNING allows" in str(queue.full(NO_USER))
 
 
 def test_one_user_begins_only_so_many_at_once_and_a_sandbox_has_one_place() -> None:
@@ -152,7 +152,7 @@ def test_what_waits_for_its_users_own_limit_takes_no_place_from_others() -> None
     queue.expect("bob1", "bob")
     assert queue.full("ann", counting_waiting=True) is None
     queue.expect("bob2", "bob")
-    assert "(HOLDFAST_MAX_RUNNING)" in str(queue.full("ann", counting_waiting=True)), "all four are promised"
+    assert "that HOLDFAST_MAX_RUNNING allows" in str(queue.full("ann", counting_waiting=True)), "all four are promised"
     queue.forget("bob2")
     assert [queue.next() for _ in range(3)] == ["mal0", "mal1", None]
     assert queue.full("ann", counting_waiting=True) is None
@@ -164,7 +164,7 @@ def test_what_waits_for_its_users_own_limit_takes_no_place_from_others() -> None
         queue.ask(f"service{number}", NO_USER)
     for user in ("ann", NO_USER):
         refusal = str(queue.full(user, counting_waiting=True))
-        assert "(HOLDFAST_MAX_RUNNING)" in refusal, "the services may have every place"
+        assert "that HOLDFAST_MAX_RUNNING allows" in refusal, "the services may have every place"
 
 
 class Queue(RuleBasedStateMachine):

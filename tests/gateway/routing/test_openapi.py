@@ -73,7 +73,7 @@ def test_who_may_and_what_they_hear_follow_from_the_policy() -> None:
 def test_answers_have_their_forms() -> None:
     array = operation("get", "/all")["responses"]["200"]["content"]["application/json"]["schema"]
     assert array == {"type": "array", "items": {"$ref": "#/components/schemas/Outer"}}
-    assert operation("post", "/one/{id}")["responses"]["204"] == {"description": "done, and nothing to say"}
+    assert operation("post", "/one/{id}")["responses"]["204"] == {"description": "done, without content"}
     forms = operation("get", "/files/{path}")["responses"]["200"]["content"]
     assert forms["application/json"]["schema"] == {"$ref": "#/components/schemas/Inner"}
     assert forms["application/octet-stream"]["schema"] == {"type": "string", "format": "binary"}

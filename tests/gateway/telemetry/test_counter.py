@@ -20,7 +20,7 @@ def test_it_adds_up(amounts: list[int]) -> None:
 
 def test_it_is_shown_like_the_counter_of_prometheus() -> None:
     registry, metrics = CollectorRegistry(), Metrics()
-    Counter("holdfast_frames_relayed", "Agent frames heard and passed on", registry=registry).inc(3)
+    Counter("holdfast_frames_relayed", "Agent frames received and passed on", registry=registry).inc(3)
     metrics.frames_relayed.inc(3)
     lines = [line for line in metrics.render().decode().splitlines() if "holdfast_frames_relayed" in line]
     created = [line.startswith("holdfast_frames_relayed_created ") for line in lines]

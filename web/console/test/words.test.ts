@@ -28,7 +28,7 @@ test("each state that stands in the way has its own words, and a way on where th
 });
 
 test("what is on the disk may stay only where the gateway says that the store has nothing", () => {
-  const nothing = "generation 3 was stored, and the object store has nothing of this session: check HOLDFAST_OBJECTS, or resume with {keep:true} to go on with the files that are on its disk, or with {empty:true} to begin anew";
+  const nothing = "generation 3 was stored, and the object store has nothing of this session: check HOLDFAST_OBJECTS, or resume with {keep:true} to go on with the files that are on its disk, or with {empty:true} to begin without files";
   assert.equal(mayKeepDisk({ status: "unrestored", reason: nothing }), true);
   assert.equal(mayKeepDisk({ status: "sleeping", reason: nothing }), false);
   assert.equal(mayKeepDisk({ status: "unrestored", reason: "the object store has generation 3 of this session: resume without {keep:true} to have it restored" }), false);

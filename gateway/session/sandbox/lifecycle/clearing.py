@@ -12,7 +12,7 @@ from persistence.backoff import delay
 
 STORE_AWAY = "it was not started, because the store does not answer"
 SANDBOX_ENDED = "its sandbox ended"
-WAS_HELD = "its gateway ended while it was started or stopped"
+WAS_HELD = "its gateway ended during its start or stop"
 RETRY_BASE, RETRY_CAP = 0.2, 10.0
 
 

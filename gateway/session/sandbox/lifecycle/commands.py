@@ -33,9 +33,9 @@ from gateway.session.sandbox.lifecycle.visiting import NOT_PAUSED, begin_put_bac
 ARCHIVED = ("archived", "the session is archived: create it again to revive its conversation")
 PAUSED = ("paused", "the session is paused: POST .../resume")
 NOT_RUNNING = ("paused", "the session is paused: its sandbox does not run")
-UNRESTORED = ("unrestored", "the workspace is not restored: nothing of it may be synced; wake it")
-KEEP_WHAT = ("not_unrestored", "only a session that cannot be restored may keep what is on its disk")
-EMPTY_WHAT = ("not_unrestored", "only a session that cannot be restored or started may begin empty")
+UNRESTORED = ("unrestored", "the workspace is not restored, so it may not be synced: wake the session")
+KEEP_WHAT = ("not_unrestored", "keep is for a session that cannot be restored: it keeps the files on the disk")
+EMPTY_WHAT = ("not_unrestored", "empty is for a session that cannot be restored or started")
 BUSY = ("busy", f"{LINE} requests wait for this session already: try again when they are answered")
 SESSION_FAILED = ("session_failed", "the session has ended here: try again")
 LEAVING = ("draining", "the gateway is shutting down: try again in a few seconds")
@@ -199,7 +199,7 @@ def take(life: Life, command: LifeCommand, facts: Facts) -> None:
         case SyncNow() if life.stage is LifeStage.UP:
             linked.flush(life, command)
         case SyncNow() if life.status in (SessionStatus.ARCHIVED, SessionStatus.UNRESTORED):
-            why = f"the session is {life.status}: nothing of its workspace may be synced"
+            why = f"the session is {life.status}, so its workspace may not be synced"
             life.refuse("not_synced", why, asks)
         case SyncNow() if life.unkept:
             begin_visit(life, asks)

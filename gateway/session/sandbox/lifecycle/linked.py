@@ -21,10 +21,10 @@ from gateway.session.sandbox.lifecycle.events import (
 from gateway.session.sandbox.lifecycle.finding import greet, lost
 from gateway.session.sandbox.lifecycle.life import AgentPhase, Life, LifeStage
 
-HELD_AGAIN = "the bridge holds an agent that was let go"
+HELD_AGAIN = "the bridge holds an agent that was released"
 REPLACED = (
-    "its sandbox ended and most of its files were gone: the newest generation is in their place, what was left is kept "
-    "beside it"
+    "its sandbox ended and most of its files were gone: the newest generation was restored, and the files that were "
+    "left are beside it"
 )
 KEEPS = 3  # sandboxes that may die during one requested sync
 
@@ -119,7 +119,7 @@ def not_flushed(life: Life, event: NotFlushed, facts: Facts) -> None:
 
 
 def _not_synced(life: Life, command: SyncNow, reason: str) -> None:
-    life.refuse("sync_failed", f"the workspace is not kept: {reason}", _who(command))
+    life.refuse("sync_failed", f"the workspace could not be stored: {reason}", _who(command))
 
 
 def _who(command: SyncNow) -> list[int]:

@@ -141,7 +141,7 @@ def overfull(life: Life, event: Overfull, facts: Facts) -> None:
 
 
 def not_kept(life: Life, event: Failure, facts: Facts) -> None:
-    _refuse(life, event, "sync_failed", f"the sandbox stays, its workspace is not kept: {event.reason}")
+    _refuse(life, event, "sync_failed", f"the sandbox stays, because its workspace could not be stored: {event.reason}")
     _stay(life, facts, thaw=life.stage is LifeStage.KEEPING)
 
 
@@ -198,7 +198,7 @@ def archived(life: Life, event: ArchivedWritten, facts: Facts) -> None:
 def not_archived(life: Life, event: StoreSilent, facts: Facts) -> None:
     life.reviving = False
     life.settle(LifeStage.REST)
-    life.refuse("storage_unavailable", "it is not written down yet that the session is archived: try again")
+    life.refuse("storage_unavailable", "the store has not confirmed yet that the session is archived: try again")
 
 
 def not_destroyed(life: Life, event: Failure, facts: Facts) -> None:

@@ -79,7 +79,7 @@ def overfull(life: Life, event: Overfull, facts: Facts) -> None:
 def failed(life: Life, event: Failure, facts: Facts) -> None:
     """The visit failed: no program ran in the sandbox, and it is stopped all the same."""
     reason = getattr(event, "reason", "its sandbox ended")
-    life.trouble = ("sync_failed", f"the workspace is not kept: {reason}")
+    life.trouble = ("sync_failed", f"the workspace could not be stored: {reason}")
     _stop(life)
 
 

@@ -108,7 +108,7 @@ async def test_the_agent_is_led_by_commands(gateway: Gateway) -> None:
         assert await chat.finish() == 0
     told = [line.rpartition("mode: ")[2] for line in chat.err.splitlines() if "mode: " in line]
     assert told == ["ask", "plan"], chat.err
-    assert "nothing waits" in chat.err
+    assert "no message waits" in chat.err
     assert "no such message" in chat.err
     assert chat.out == "hello\nand this\n"
     found = SESSION.search(chat.err)

@@ -495,4 +495,4 @@ def test_what_waits_is_listed() -> None:
         [{"seq": 7, "content": "two\nlines"}, {"seq": 8, "content": [{"type": "text", "text": "x"}]}]
     )
     assert text_of(listed) == "#7  two lines\n#8  x\n"
-    assert "nothing waits" in text_of(listed_pending([]))
+    assert "no message waits" in text_of(listed_pending([]))

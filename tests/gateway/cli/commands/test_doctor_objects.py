@@ -28,7 +28,7 @@ def test_a_directory_of_somebody_else_fails(tmp_path: Path) -> None:
     (tmp_path / "objects").mkdir()
     (tmp_path / "objects" / "theirs").write_text("")
     found = check_objects(Settings(data_dir=tmp_path))
-    assert (found.state, "did not put there (theirs)" in found.told) == ("fail", True)
+    assert (found.state, "files that are not Holdfast's (theirs)" in found.told) == ("fail", True)
 
 
 def test_a_bucket_that_works_is_told_so(s3_place: S3Place) -> None:

@@ -60,7 +60,7 @@ async def test_what_is_gone_is_told_beside_what_is_kept(tmp_path: Path) -> None:
             out, err = await process.communicate()
         assert process.returncode == 0
         assert next(line for line in out.decode().splitlines() if line.startswith("#")).startswith("#4 ")
-        assert err.decode() == "holdfast: what was before #4 is not kept any more\n"
+        assert err.decode() == "holdfast: the messages before #4 have been removed\n"
 
 
 async def test_a_store_that_is_behind_is_told_beside(tmp_path: Path) -> None:

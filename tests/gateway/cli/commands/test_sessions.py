@@ -70,7 +70,7 @@ async def test_the_life_of_a_session_of_ones_own(gateway: Gateway) -> None:
     assert await holdfast(data, "create", "first", *wish) == (0, "first\n", "")
     code, out, errors = await holdfast(data, "create", "first", "--title", "another")
     assert (code, out) == (0, "first\n")
-    assert "was there already" in errors
+    assert "existed already" in errors
 
     code, out, _ = await holdfast(data, "show", "first", "--json")
     described = json.loads(out)
@@ -165,7 +165,7 @@ async def test_a_message_that_waits_is_listed_and_cancelled(gateway: Gateway) ->
     assert await holdfast(data, "pending", "waits") == (
         0,
         "",
-        "holdfast: nothing waits: the agent has every message\n",
+        "holdfast: no message waits: the agent has all of them\n",
     )
 
 
@@ -247,7 +247,7 @@ def test_a_session_is_told_in_words_that_no_terminal_obeys() -> None:
     shown = full(bare)
     assert "user:         none: it belongs to the services" in shown
     assert "sleeps after: as HOLDFAST_SLEEP_AFTER says" in shown
-    assert "nothing kept yet" in shown
+    assert "nothing stored yet" in shown
     assert not [name for name in ("title", "waits", "repository", "metadata") if f"{name}:" in shown]
     assert question(bare, purge=True) == (
         "Delete session s? Its sandbox, its files and its conversation are lost. [y/N] "

@@ -214,7 +214,7 @@ async def test_a_terminal_sees_how_far_it_is_and_a_tar_is_not_for_it(gateway: Ga
     assert "generation 3" in seen.splitlines()[-1]
     assert (tmp_path / "s.tar").exists()
     assert "whole" in await at_a_terminal(gateway, "verify", "s")
-    assert "a tar is nothing for a terminal" in await at_a_terminal(gateway, "export", "s")
+    assert "a tar cannot be shown on a terminal" in await at_a_terminal(gateway, "export", "s")
     listed = await at_a_terminal(gateway, "diff", "s")
     assert "\x1b[31m" not in listed
 

@@ -323,7 +323,7 @@ async def test_a_session_put_to_sleep_during_an_outage_stays_asleep(world: World
     agent.on_stop = lambda: None  # it has to be killed
     agent.emit({"type": "done"})
     world.store.gate.clear()
-    with pytest.raises(ApiError, match="not written down yet"):
+    with pytest.raises(ApiError, match="the change holds"):
         await actor.sleep()
     assert actor.describe()["status"] == "sleeping"
     await asyncio.sleep(60)

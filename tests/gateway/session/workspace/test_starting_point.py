@@ -48,13 +48,13 @@ def test_a_store_that_does_not_answer_stops_nobody_who_can_do_without() -> None:
     assert newest_unknown(STORED, cause, keep=False) == NEWEST, "the disk may equal it"
     assert newest_unknown(NEW, cause, keep=False) is None, "it never ran"
     for state, keep in ((STORED, True), (SessionState(incarnation=2), False)):
-        with pytest.raises(NotRestored, match=r"does not say whether there is a snapshot.*away") as raised:
+        with pytest.raises(NotRestored, match=r"does not answer whether a snapshot exists.*away") as raised:
             newest_unknown(state, cause, keep=keep)
         assert raised.value.__cause__ is cause
 
 
 def test_there_must_be_something_to_keep() -> None:
-    with pytest.raises(NotRestored, match="nothing on the disk"):
+    with pytest.raises(NotRestored, match="has no files to keep"):
         starting_point(on_disk(0), None, STORED, empty=False, keep=True)
     assert starting_point(on_disk(1), None, STORED, empty=False, keep=True) is Decision.KEEP_AND_SYNC
 

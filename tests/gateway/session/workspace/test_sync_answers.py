@@ -119,6 +119,6 @@ async def test_a_sleeping_session_whose_disk_lost_most_of_its_files_says_so_once
         town.sandbox().crash()
         await town.until(lambda: actor.describe()["status"] == "error", "an error")
         town.fleet.start_problem = None
-        with pytest.raises(ApiError, match="kept beside"):
+        with pytest.raises(ApiError, match="are beside it"):
             await actor.sync(wait=True)
         assert await answered(town, actor)

@@ -227,7 +227,7 @@ async def test_a_message_is_held_while_nothing_can_be_restored_and_tries_again()
 async def test_resume_with_empty_begins_anew_and_the_old_generations_stay() -> None:
     async with Town() as town:
         actor, _ = await town.begun()
-        with pytest.raises(ApiError, match="may begin empty"):
+        with pytest.raises(ApiError, match="empty is for a session"):
             await actor.resume(None, empty=True)
         town.sandbox().files.update({b"workspace/%d" % n: b"%d" % n for n in range(4)})
         await actor.sleep()
@@ -246,7 +246,7 @@ async def test_resume_with_empty_begins_anew_and_the_old_generations_stay() -> N
 async def test_resume_with_keep_goes_on_with_the_disk_where_the_store_has_nothing() -> None:
     async with Town() as town:
         actor, tab = await town.begun()
-        with pytest.raises(ApiError, match="may keep what is on its disk"):
+        with pytest.raises(ApiError, match="keeps the files on the disk"):
             await actor.resume(None, keep=True)
         town.sandbox().files[FILE] = b"mine"
         await actor.sleep()
@@ -271,7 +271,7 @@ async def test_resume_with_keep_takes_nothing_over_what_the_store_has_nor_an_emp
         town.sandbox().files.clear()
         assert (await actor.wake())["status"] == "unrestored"
         described = await actor.resume(None, keep=True)
-        assert (described["status"], "nothing on the disk" in described["reason"]) == ("unrestored", True)
+        assert (described["status"], "has no files to keep" in described["reason"]) == ("unrestored", True)
         town.sandbox().files[FILE] = b"another"
         town.objects.away = True
         assert (await actor.resume(None, keep=True))["status"] == "unrestored", "what cannot be asked may have it"
@@ -391,7 +391,7 @@ async def test_a_failed_sync_is_remembered_and_made_good_by_the_next_gateway() -
         actor, _ = await town.begun()
         town.sandbox().files[FILE] = b"1"
         town.objects.away = True
-        with pytest.raises(ApiError, match="not kept"):
+        with pytest.raises(ApiError, match="could not be stored"):
             await actor.sync(wait=True)
         await town.until(lambda: actor.conversation.state.sync_error != "", "a note of it")
         await asyncio.sleep(1)
@@ -406,7 +406,7 @@ async def test_a_failed_sync_is_made_good_also_if_its_sandbox_is_gone() -> None:
         actor, _ = await town.begun()
         town.sandbox().files[FILE] = b"1"
         town.objects.away = True
-        with pytest.raises(ApiError, match="not kept"):
+        with pytest.raises(ApiError, match="could not be stored"):
             await actor.sync(wait=True)
         await town.until(lambda: actor.conversation.state.sync_error != "", "a note of it")
         await asyncio.sleep(1)

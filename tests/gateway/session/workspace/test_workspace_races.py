@@ -44,7 +44,7 @@ async def failed_and_alone(town: Town) -> None:
     actor, _ = await town.begun()
     town.sandbox().files[FILE] = b"1"
     town.objects.away = True
-    with pytest.raises(ApiError, match="not kept"):
+    with pytest.raises(ApiError, match="could not be stored"):
         await actor.sync(wait=True)
     await town.until(lambda: actor.conversation.state.sync_error != "", "a note of it")
     await asyncio.sleep(1)
@@ -75,7 +75,7 @@ async def test_an_archived_session_is_not_rescued() -> None:
         actor, _ = await town.begun()
         town.sandbox().files[FILE] = b"1"
         town.objects.away = True
-        with pytest.raises(ApiError, match="not kept"):
+        with pytest.raises(ApiError, match="could not be stored"):
             await actor.sync(wait=True)
         town.objects.away = False
         described = await actor.destroy(purge=False)
