@@ -120,8 +120,9 @@ DESCRIPTIONS = {
     "terminals": Description("terminals of one session"),
     "sandbox_env_file": Description("a file of `NAME=value` lines that every sandbox gets; mode 0600"),
     "network": Description(
-        "what a session that asks for nothing may reach: `none`, `outbound` (every public host), or hosts such as "
-        "`api.anthropic.com,*.github.com`, comma-separated", see="../egress.md"
+        "the network of a session that asks for nothing: `none`, `outbound` or hosts, comma-separated",
+        "`outbound` is every public host; hosts are written as in `api.anthropic.com,*.github.com`.",
+        see="../egress.md",
     ),
     "network_max": Description(
         "the most that a user may ask to reach, written alike; services may ask for all",
