@@ -1,9 +1,9 @@
-"""How programs in a sandbox are led to models by way of the proxy: variables, and files of the home. Pure.
+"""The variables and home files that lead a sandbox's programs to models through the proxy. Pure.
 
-The proxy answers at `http://127.0.0.1:3128/<provider>` on the sandbox's own loopback and puts the real key in, so
-programs get a placeholder. All agents are told, whichever the session has: people type the others in a terminal. A
-provider whose variables the session, or the operator, has set otherwise is left as it is. A file is written where there
-is none, so what people change stays.
+The proxy answers at `http://127.0.0.1:3128/<provider>` on the sandbox's own loopback and adds the real key, so programs
+get a placeholder. All known agents get their settings, whichever the session has: people start the others in a
+terminal. A provider whose variables the session, or the operator, has set is left as it is. A file is written only if
+there is none, so people's changes stay.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 PROXY = "http://127.0.0.1:3128"
 PLACEHOLDER = "held-by-holdfast"  # it opens nothing
 CODEX_IS_OURS = "HOLDFAST_CODEX_CONFIG"  # in the environment: config.toml of the home, if there is one, may be ours
-# By provider: where its variables lead, and those by which somebody has set another key or address.
+# By provider: the variables that lead to the proxy, and those with which a user has set another key or address.
 _VARIABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "anthropic": (
         {"ANTHROPIC_BASE_URL": f"{PROXY}/anthropic", "ANTHROPIC_AUTH_TOKEN": PLACEHOLDER},

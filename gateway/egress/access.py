@@ -1,4 +1,4 @@
-"""What sessions tell the gateway's end of the proxy: that their sandboxes run, and that they have ended."""
+"""Reports to the gateway's end of the proxy that sessions' sandboxes run, and that they have ended."""
 
 import socket
 from collections.abc import Callable, Iterable, Mapping

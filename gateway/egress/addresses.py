@@ -2,7 +2,7 @@
 
 A name is looked up once, outside, and the proxy dials the addresses of that answer: a second answer of the name server
 comes too late. All of them must be public; the operator may allow others (`inner`: networks, and hosts that may have
-such addresses). Inner addresses have no usual ports: who may reach every host may reach every port of them.
+such addresses). Inner addresses have no usual ports: a session that may reach every host may reach every port of them.
 """
 
 from collections.abc import Iterable, Sequence

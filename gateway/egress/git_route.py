@@ -1,7 +1,7 @@
 """The route to a session's repository: clone, fetch and push, with a token that the sandbox does not have.
 
-Nothing is read whole: a push and a clone have any length. A request without a body goes out again with another token
-where the first one was refused. One connection serves one request.
+Requests and answers are streamed: a push and a clone have any length. A request without a body goes out again with
+another token if the first one was refused. One connection serves one request.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from sandbox.client.http1 import HttpResponse
 
 SILENT_SECONDS = 600.0
 _NOT_ON = (b"host", b"authorization", b"cookie", b"content-length", b"transfer-encoding", b"expect", b"accept-encoding")
-_NOT_BACK = b"www-authenticate"  # git would ask somebody for a password
-_REFUSED = (401, 403, 404)  # hosts say "not found" of what may not be seen
+_NOT_BACK = b"www-authenticate"  # git would ask a person for a password
+_REFUSED = (401, 403, 404)  # hosts answer "not found" for hidden repositories
 
 Renew = Callable[[str, RouteSettings], Awaitable[ProviderKey]]
 
@@ -67,10 +67,10 @@ class GitRoute:
                 far.close()
 
     def heard(self, body: msgspec.Raw) -> None:
-        """The route to models hears for both."""
+        """The route to models receives the notes for both."""
 
     def forget(self, session: str) -> None:
-        """Nothing is kept of it."""
+        """Does nothing: this route keeps no state of a session."""
 
     async def _dial(self, session: str, provider: ModelProvider) -> ByteStream:
         tls = None
@@ -84,7 +84,7 @@ class GitRoute:
     async def _ask(
         self, exchange: Exchange, settings: RouteSettings, target: str, far: ByteStream
     ) -> tuple[HttpResponse, deque[bytes]]:
-        """Send the request, and return its answer's head, with what came behind it."""
+        """Send the request, and return its answer's head, with the bytes that came after it."""
         head, provider = exchange.head, settings.provider
         if head.expects_continue:
             await exchange.stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -113,7 +113,7 @@ class EgressKeeper:
         return None if known is None else known[0]
 
     def policies(self) -> list[Policy]:
-        """Of all sessions that are attached."""
+        """The policies of all attached sessions."""
         return [policy for policy, _ in self._sessions.values()]
 
     def take_away(self, session: str) -> None:

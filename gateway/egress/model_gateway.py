@@ -104,7 +104,7 @@ class ModelGateway:
     def routes(
         self, session: str, user_id: str, limit: SpendLimit = NO_LIMIT, repo_url: str | None = None
     ) -> dict[str, msgspec.Raw]:
-        """What the policy of a session says of models and of its repository. Its keys follow in a moment; until then a
+        """The part of a session's policy about models and its repository. Its keys follow in a moment; until then a
         request asks for its own."""
         spent = self.spent_by(session)
         settings = SpendingSettings(limit.cost, limit.tokens, self.user_cost, counts(spent) if spent.requests else ())
@@ -119,11 +119,11 @@ class ModelGateway:
         return {name: msgspec.Raw(msgspec.json.encode(each)) for name, each in routes.items()}
 
     async def providers_of(self, user_id: str) -> list[str]:
-        """Those for which the user's sessions have a key."""
+        """The providers for which the user's sessions have a key."""
         return [name for name in self.providers.by_name if await self._keys.has(user_id, name)]
 
     def keys_changed(self, user_id: str, *, of_everybody: bool = False) -> None:
-        """Credentials were set or deleted: running sessions get what is there now."""
+        """Credentials were set or deleted: send the present ones to running sessions."""
         for policy in self._keeper.policies():
             if of_everybody or policy.user == user_id:
                 self._work(self._fill(policy.session, policy.user), f"egress.keys {policy.session}")
@@ -166,7 +166,7 @@ class ModelGateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _fill(self, session: str, user_id: str) -> None:
-        """Bring the keys of a session's policy up to what the vault has."""
+        """Update the keys of a session's policy from the vault."""
         keys = {
             name: await self._look(self._keys.find, user_id, session, name)
             for name, provider in self.providers.by_name.items()

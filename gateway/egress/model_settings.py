@@ -31,7 +31,7 @@ class RouteSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     oauth: bool = False
     expires: float = 0.0
-    repository: str = ""  # of a git host: the one that may be asked for, as host/path
+    repository: str = ""  # for a git host: the only allowed one, as host/path
 
     def __repr__(self) -> str:
         return f"RouteSettings({self.name!r}, {self.origin!r}, key={'set' if self.key else 'none'})"

@@ -1,8 +1,8 @@
-"""A session's repository by way of the proxy: which requests are git's, for that one repository. Pure.
+"""A session's repository through the proxy: selects git's requests for that one repository. Pure.
 
-Git inside is told to ask `http://127.0.0.1:3128/git/<host>/<path>` for what lies at `https://<host>/<path>`
-(`url.insteadOf`). The proxy answers for the session's own repository alone, and for the requests that clone, fetch and
-push make: the list of refs, `git-upload-pack` and `git-receive-pack`. Objects of git-lfs do not pass: their answers
+Git inside is configured (`url.insteadOf`) to ask `http://127.0.0.1:3128/git/<host>/<path>` for repositories at
+`https://<host>/<path>`. The proxy answers for the session's own repository only, and for the requests that clone, fetch
+and push make: the list of refs, `git-upload-pack` and `git-receive-pack`. Objects of git-lfs do not pass: their answers
 carry keys of other places.
 """
 
@@ -33,14 +33,14 @@ class GitRepository:
 
 @dataclass(frozen=True, slots=True)
 class GitRequest:
-    """`target` is what the host is asked for, below its origin."""
+    """`target` is the request's target at the host, below its origin."""
 
     target: str
     service: str
 
 
 def repository_of(url: str) -> GitRepository | None:
-    """Of an https address, perhaps with credentials in it, which are no part of this; None for any other."""
+    """The repository of an https address, without any credentials in the address; None for any other address."""
     try:
         parts = urlsplit(url)
         host = f"{parts.hostname}:{parts.port}" if parts.port not in (None, 443) else parts.hostname or ""
@@ -53,7 +53,7 @@ def repository_of(url: str) -> GitRepository | None:
 
 
 def git_request(repository: GitRepository, method: str, path: str) -> GitRequest | None:
-    """What the host is asked for; None: this does not pass. `path` is what follows `/git`, with its query."""
+    """The request for the host; None: it is not allowed. `path` comes after `/git`, with its query."""
     place, mark, query = path.partition("?")
     host, slash, rest = place.removeprefix("/").partition("/")
     if not slash or host.lower() != repository.host:
@@ -73,7 +73,7 @@ def _tails(method: str, query: str) -> list[tuple[str, str]]:
 
 
 def host_of(repository: GitRepository, providers: ModelProviders) -> ModelProvider:
-    """The git host's provider; one that nobody has named has no key and lies at a public address."""
+    """The git host's provider; a host without a known provider has no key and a public address."""
     known = providers.git_host(repository.host)
     if known is not None:
         return known

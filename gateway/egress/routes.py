@@ -25,7 +25,7 @@ class Exchange:
     head: RequestHead
     path: str
     stream: ByteStream
-    share: TurnShare  # `take` of it what is passed on
+    share: TurnShare  # take from it before passing bytes on
 
 
 class Route(Protocol):

@@ -1,7 +1,7 @@
-"""How much one session may pass on before others have had their turn.
+"""Bounds the bytes that one session passes on before others have had their turn.
 
-All streams of a session share TURN_BYTES in a turn of the loop; when they are used up, those that have more rest until
-the loop has looked at everybody else's. Nobody who is alone is slowed: the next turn comes at once.
+All streams of a session share TURN_BYTES in a turn of the loop; when they are used up, streams with more wait until the
+loop has served all other sessions. A session that is alone is not slowed: the next turn comes at once.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ class TurnShare:
         self._next: asyncio.Future[None] | None = None
 
     async def take(self, count: int) -> None:
-        """Returns when so much may be passed on."""
+        """Returns when so many bytes may be passed on."""
         turn = self._turn()
         while self._left <= 0:
             await asyncio.shield(turn)

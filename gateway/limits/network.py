@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from gateway.egress.policy import BadHost, Network, covers, host_name, read_text
 
-NETWORKS = ("none", "outbound")  # those with a name; the others are lists
+NETWORKS = ("none", "outbound")  # the named ones; the others are lists
 
 
 @dataclass(frozen=True, slots=True)

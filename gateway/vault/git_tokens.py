@@ -1,8 +1,8 @@
 """Tokens of git hosts for one repository each.
 
-A credential of a git host is a token, which is used as it is, or an app: then its host is asked, in the app's name, for
-a token that is good for an hour and for that one repository. The words are those of GitHub's REST API, which others
-speak, too. Which installation of the app has the repository is asked as well.
+A credential of a git host is a token, which is used as it is, or an app: then its host is asked, on the app's behalf,
+for a token that is valid for an hour and for that one repository. The requests follow GitHub's REST API, which other
+hosts have, too. The host is also asked which installation of the app has the repository.
 """
 
 import ssl
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SECONDS = 15.0
 EARLY_SECONDS = 300.0
-APP_SECONDS = 540  # how long the app's own word is good; hosts allow ten minutes
+APP_SECONDS = 540  # how long the app's own token is valid; hosts allow ten minutes
 MOST_KEPT = 10_000
 LARGEST_ANSWER = 1 << 20
 

@@ -29,7 +29,7 @@ def make_providers(settings: Settings) -> ModelProviders:
 
 
 def user_cost(settings: Settings) -> int | None:
-    """What a user may spend a day, in nano-dollars."""
+    """The limit of a user's spending per day, in nano-dollars."""
     return None if settings.budget_per_user is None else round(settings.budget_per_user * NANO)
 
 

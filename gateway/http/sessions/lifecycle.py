@@ -217,7 +217,7 @@ class SandboxRoutes:
 
 
 async def _needed_credentials(troubles: Awaitable[dict[str, str]]) -> list[dict[str, str]]:
-    """What its agent may lack until somebody sets it again. A store that is away is no reason not to tell the rest."""
+    """Credentials that its agent may lack until they are set again. A store that is away must not delay the rest."""
     with contextlib.suppress(StoreUnavailable):
         return [{"provider": provider, "problem": told} for provider, told in sorted((await troubles).items())]
     return []
