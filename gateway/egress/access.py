@@ -13,7 +13,7 @@ from sandbox.ports.sandbox import Sandbox, SandboxUnavailable
 # Where each sandbox has a loopback of its own, and its bridge can hand a listener out.
 LEVELS = ("contained", "container")
 
-RoutesOf = Callable[[str, str], Mapping[str, msgspec.Raw]]  # what a session, of a user, has of the proxy's own routes
+RoutesOf = Callable[[str, str], Mapping[str, msgspec.Raw]]  # settings of the proxy's own routes, by session and user
 
 
 class EgressAccess:
