@@ -45,6 +45,8 @@ class Dialer:
         except TimeoutError:
             raise NotServed(504, f"{host}: its name was not looked up within {DIAL_SECONDS:g} s") from None
         except OSError as exc:
+            if only_inner:
+                raise NotInner(403, f"{host} is no host of an inner network") from None
             raise NotServed(502, f"{host} was not found: {exc.strerror or exc}") from None
         addresses = [address[0] for _, address in found]
         wrong = None if trusted else refused(host, port, addresses, self.inner, only_inner=only_inner)

@@ -81,16 +81,35 @@ async def end_proxy(run: Path) -> None:
 async def host(answer: Answer, address: str = HERE, port: int = 0, **options: Any) -> AsyncIterator[int]:
     """A server; its port."""
 
+    serving: set[asyncio.Task[None]] = set()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await answer(reader, writer)
-        writer.close()
+        serving.discard(task)
+        await gone(writer)
 
     server = await asyncio.start_server(serve, address, port, **options)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for task in list(serving):
+            task.cancel()
+        if serving:
+            await asyncio.wait(serving)
+
+
+async def gone(*writers: asyncio.StreamWriter) -> None:
+    """At once, and what they still had to send is dropped."""
+    for writer in writers:
+        writer.transport.abort()
+    for writer in writers:
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,5 +147,7 @@ async def tunnel(port: int, target: str) -> tuple[asyncio.StreamReader, asyncio.
     reader, writer = await connect(port)
     writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200 "), head
+    if not head.startswith(b"HTTP/1.1 200 "):
+        await gone(writer)
+        raise AssertionError(head)
     return reader, writer
