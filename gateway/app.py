@@ -37,6 +37,7 @@ from gateway.egress.keeper import EgressKeeper
 from gateway.egress.messages import Denied, Setup
 from gateway.egress.policy import read_text, shown
 from gateway.egress.providers import ModelProviders
+from gateway.http.credentials.config import ConfigRoutes
 from gateway.http.credentials.credentials import CredentialRoutes
 from gateway.http.messages.dead_letters import DeadLetterRoutes, letters_kept
 from gateway.http.messages.export import ExportRoutes
@@ -427,6 +428,7 @@ class House:
             ProviderRoutes(sessions.providers, {"docker": _image_rule(settings)}, settings.max_running),
             AgentRoutes(self.agents),
             CredentialRoutes(self.vault_keeper, lambda: self.providers),
+            ConfigRoutes(sessions.configs, self.credentials, lambda: self.providers),
             OrphanRoutes(sessions.orphans),
             SandboxRoutes(registry, catalogue, sessions.creation, troubles=self.credentials.troubles),
             SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),

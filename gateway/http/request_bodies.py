@@ -13,6 +13,7 @@ import orjson
 from msgspec import UNSET, Meta, UnsetType, convert
 
 from gateway.agents.choice import WANTED, read_choice
+from gateway.agents.config import NO_KEYS, SESSION_BYTES, BadConfig, keys_in, read_config
 from gateway.agents.status import MODES, Mode
 from gateway.agents.transcript import EXCHANGES
 from gateway.config.values import number, positive_duration, size, whole
@@ -94,6 +95,21 @@ AgentWish = Annotated[Annotated[str, meaning(WANTED)] | list[str] | AgentServerW
 Side = Annotated[Annotated[int, Meta(ge=1, le=MAX_SIDE)] | None, must(A_SIDE)]
 
 
+Config = Annotated[
+    dict[str, Any] | None,
+    meaning("settings, agents_md and files of its agent, over its user's: as in PUT /api/config, at most 16 KiB"),
+    must("an object with any of settings, agents_md, files"),
+    schema(
+        properties={
+            "settings": {"type": "object"},
+            "agents_md": {"type": "string"},
+            "files": {"type": "array", "items": {"type": "object"}},
+        },
+        additionalProperties=False,
+    ),
+]
+
+
 class ChangeBody(JsonBody):
     """A member that is left out stays; null removes it."""
 
@@ -143,6 +159,7 @@ class WishBody(ChangeBody):
         meaning("the image of its sandbox, at provider docker; left out: HOLDFAST_DOCKER_IMAGE"),
         must(A_REFERENCE),
     ] = None
+    config: Config = None
     limits: Annotated[
         dict[str, Any] | None,
         meaning(
@@ -158,6 +175,10 @@ class WishBody(ChangeBody):
             additionalProperties=False,
         ),
     ] = None
+
+
+class WakeBody(JsonBody):
+    config: Config = None
 
 
 class ResumeBody(JsonBody):
@@ -224,6 +245,7 @@ def read_wish(body: WishBody) -> Wish:
         mode=body.mode or None,
         events=body.events,
         network=network,
+        config=read_session_config(body.config),
         repo_url=repo_url,
         repo_branch=repo_branch,
         title=_text("title", body.title, 256),
@@ -241,6 +263,20 @@ def _network(wanted: Any) -> str:
         return policy.text(policy.parse_network(wanted))
     except policy.BadHost as exc:
         raise bad_member("network", f"{A_NETWORK}: {exc}") from exc
+
+
+def read_session_config(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A session's own configuration, as its spec keeps it. Keys are refused: it would be shown, and be in sandboxes."""
+    if value is None:
+        return None
+    try:
+        config = read_config(value, most=SESSION_BYTES)
+    except BadConfig as error:
+        raise bad_member(f"config.{error.member}".removeprefix("config.config."), error.wanted) from None
+    if keys_in(config.settings):
+        raise bad_member("config.settings", NO_KEYS)
+    kept: dict[str, Any] = orjson.loads(config.canonical())
+    return kept
 
 
 def read_change(body: ChangeBody) -> dict[str, Any]:

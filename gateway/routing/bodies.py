@@ -12,7 +12,7 @@ from gateway.protocol.errors import ApiError
 from gateway.routing.json_types import JsonBody
 
 Body = TypeVar("Body", bound=JsonBody)
-_MEMBER = re.compile(r"`\$\.([A-Za-z]+)|required field `([A-Za-z]+)`")
+_MEMBER = re.compile(r"`\$\.([A-Za-z_]+)|required field `([A-Za-z_]+)`")
 
 
 def read_struct(value: dict[str, Any], kind: type[Body]) -> Body:

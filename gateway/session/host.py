@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -15,13 +14,16 @@ from gateway.limits.quota import Quota
 from gateway.limits.start_turns import StartTurns
 from gateway.session.env_cover import EnvCover
 from gateway.session.inbox import Inbox
-from gateway.session.model.ports import NoWayOut, SessionLimits, SessionMetrics, Timer, WayOut
+from gateway.session.model.ports import HasSpec, NoWayOut, SessionLimits, SessionMetrics, Timer, WayOut
+from gateway.session.model.state import SessionSpec
 from gateway.session.recording.files import RecordingFiles
 from gateway.session.shared_timer import SharedTimer
+from gateway.session.user_configs import UserConfigs
 from gateway.session.workspace.keeping import Keeping
 from gateway.telemetry.telemetry import session_asked
 from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
+from sandbox.protocol.agent import AgentSetup
 from sandbox.providers.several import Fleets
 from sync.machine.history import Moved
 
@@ -61,6 +63,7 @@ class Surroundings:
     agents: Agents
     envs: dict[str, Mapping[str, str]]
     env_cover: EnvCover
+    configs: UserConfigs
     inbound: UsersInboundBytes
     rng: Random
     utcnow: Callable[[], float]
@@ -73,6 +76,8 @@ class SessionHost:
     """Implements gateway.session.model.ports.Host."""
 
     __slots__ = (
+        "_configs",
+        "_env_cover",
         "_loop",
         "_moment",
         "_owner",
@@ -83,7 +88,6 @@ class SessionHost:
         "ended",
         "feed",
         "limits",
-        "look_for_env",
         "metrics",
         "now",
         "pending",
@@ -112,12 +116,13 @@ class SessionHost:
         self._supervisor, self._owner = supervisor, owner  # the owner of the tasks, as the supervisor knows it
         self._loop = asyncio.get_running_loop()
         self._moment = around.moment
+        self._configs = around.configs
         self.user_id = user_id
         self.queue, self.limits, self.metrics, self.rng = around.queue, around.limits, around.metrics, around.rng
         self.turns, self.feed, self.pending = around.turns, around.feed, pending
         self.post = inbox.post
         self.now: Callable[[], float] = self._loop.time
-        self.look_for_env = partial(around.env_cover.look, session_id, user_id)
+        self._env_cover = around.env_cover
         self.utcnow = around.utcnow
         self.way_out = around.way_out
         self.ended = False  # True once this gateway has stopped working on the session
@@ -137,6 +142,13 @@ class SessionHost:
 
     def outside(self, name: str, thing: T) -> T:
         return thing
+
+    async def agent_setup(self, log: HasSpec) -> Callable[[], AgentSetup]:
+        return await self._configs.of_session(self.user_id, log)
+
+    async def look_for_env(self, spec: SessionSpec) -> None:
+        """See whether the session still needs the variables that it lost."""
+        await self._env_cover.look(self._session_id, self.user_id, spec)
 
     def hide(self, *secrets: str) -> None:
         """Does nothing: without a recording there is nothing to hide from."""

@@ -31,6 +31,7 @@ from gateway.session.reaper import Reaper
 from gateway.session.reattach import Reattach
 from gateway.session.recording.files import RecordingFiles
 from gateway.session.registry import SessionRegistry
+from gateway.session.user_configs import UserConfigs
 from gateway.session.workspace.keeping import Keeping
 from persistence.ports import MessageStore
 from persistence.queue.queue import PersistenceQueue
@@ -73,6 +74,7 @@ class SessionParts:
         self.feed = SessionFeed(self.catalogue)
         self.providers = Providers(fleets, self.loaded, self.turns)
         self.drain = SessionDrain(self.loaded, queue, self.feed, rng)
+        self.configs = UserConfigs(store.users, utcnow, agents.default.name)
         around = Surroundings(
             store,
             queue,
@@ -86,6 +88,7 @@ class SessionParts:
             agents=agents,
             envs=envs,
             env_cover=EnvCover(envs, has_credential),
+            configs=self.configs,
             inbound=inbound or UsersInboundBytes(),
             rng=rng,
             utcnow=utcnow,

@@ -82,6 +82,7 @@ def _session(player: Player, parts: dict[str, Any]) -> SessionActor:
         agents=nobody,
         envs={},
         env_cover=EnvCover({}),
+        configs=nobody,
         inbound=UsersInboundBytes(),
         rng=player.outside("rng"),
         utcnow=player.utcnow,

@@ -3,6 +3,7 @@ sandbox, put it to sleep, rescue its files, leave it.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from msgspec import structs
 
@@ -59,6 +60,16 @@ def agent_status(actor: SessionActor) -> dict[str, str | None]:
         answering=output.answering,
     )
     return status.describe(spec.agent_told, now, name=spec.agent_name, mode=spec.mode)
+
+
+def reconfigure(actor: SessionActor, config: dict[str, Any]) -> None:
+    """A configuration of the session's own, in place of the one it has. An agent that is idle ends: the next one gets
+    it. Called in the session's task."""
+    if actor.conversation.spec.config == config:
+        return
+    actor.conversation.change_spec({"config": config})
+    if actor.output.agent_alive and not actor.output.answering:
+        actor.life.on(on_.EndAgent())
 
 
 def begin(actor: SessionActor, *, since: float | None) -> None:

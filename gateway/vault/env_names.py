@@ -22,7 +22,7 @@ PROVIDER_OF = {
 }
 
 
-def providers_of(names: Collection[str]) -> list[str]:
+def providers_of(names: Collection[str]) -> tuple[str, ...]:
     """The providers whose credentials take the place of all of these variables; none if one of them is no key."""
     found = [PROVIDER_OF.get(name) for name in names]
-    return sorted({each for each in found if each is not None}) if None not in found else []
+    return tuple(sorted({each for each in found if each is not None})) if None not in found else ()

@@ -51,6 +51,7 @@ class BridgeLink(BridgeConnection):
         "_asides",
         "_asked",
         "_closed",
+        "_configures",
         "_confirming",
         "_deliveries",
         "_delivery_bytes",
@@ -67,6 +68,7 @@ class BridgeLink(BridgeConnection):
         "_recalls",
         "_seen",
         "_sending",
+        "_setup",
         "_timer",
         "_timings",
         "_transport",
@@ -91,7 +93,8 @@ class BridgeLink(BridgeConnection):
         self._deliveries: list[tuple[int, bytes]] = []
         self._delivery_bytes = 0
         self._out: list[bytes] = []  # of this turn
-        self._recalls = False
+        self._recalls = self._configures = False
+        self._setup: Callable[[], wire.AgentSetup] | None = None
         self._seen: Position | None = None
         self._confirming = False
         self._sending = False
@@ -110,8 +113,13 @@ class BridgeLink(BridgeConnection):
 
     # Link
 
+    def configure(self, setup: Callable[[], wire.AgentSetup]) -> None:
+        self._setup = setup
+
     def start(self, line: bytes | None) -> None:
         try:
+            if self._setup is not None and self._configures:
+                self._control(self._setup())
             text = None if line is None else line.decode()
             self._control(wire.Start(text))
         except (UnicodeDecodeError, WireError):
@@ -303,7 +311,7 @@ class BridgeLink(BridgeConnection):
         match message:
             case Hello():
                 self._ledger.hello(message)
-                self._recalls = message.recalls
+                self._recalls, self._configures = message.recalls, message.configures
                 self._beat_later()
                 self._events.on_hello(message)
             case wire.Epoch(epoch, base):

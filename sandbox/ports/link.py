@@ -1,8 +1,9 @@
 """The gateway's connection to the agent of one sandbox."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from sandbox.protocol.agent import AgentSetup
 from sandbox.protocol.values import AgentExit, Hello, Position
 
 
@@ -55,6 +56,11 @@ class LinkEvents(Protocol):
 
 class Link(Protocol):
     """The gateway's connection to one bridge. All methods return at once; after on_lost they do nothing."""
+
+    def configure(self, setup: Callable[[], AgentSetup]) -> None:
+        """`setup` is called with each start: what the agent's next process gets of its user's configuration. A bridge
+        of an earlier version gives it nothing."""
+        ...
 
     def start(self, line: bytes | None) -> None:
         """Run the agent if it does not run; `line` (the kept `start` frame) is the first it reads. Answered by

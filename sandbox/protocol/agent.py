@@ -25,6 +25,7 @@ MAX_DOWN = 4 * 1024 * 1024  # one message of the gateway: a `start` line is esca
 MAX_DELIVERY = 2 * 1024 * 1024 - 32  # one delivered line
 MAX_CONTROL_UP = 8 * 1024
 MOST_UNKNOWN = 16  # kinds in one pong
+MOST_SETUP_FILES, MAX_SETUP_PATH, MOST_SETUP_ARGUMENTS = 128, 256, 512
 
 Kind = Annotated[str, Meta(pattern=r"^[ -~]{0,80}\Z")]
 
@@ -51,6 +52,33 @@ class Start(Message, frozen=True, tag="start"):
 
     def __post_init__(self) -> None:
         _check_line(self.line or "")
+
+
+class SetupFile(msgspec.Struct, frozen=True):
+    """A file below the agent's HOME."""
+
+    path: Annotated[str, Meta(max_length=MAX_SETUP_PATH)]
+    content: str
+
+    def __post_init__(self) -> None:
+        parts = self.path.split("/")
+        if "\0" in self.path or any(part in ("", ".", "..") for part in parts):
+            raise WireError("bad path", "path")
+
+
+class AgentSetup(Message, frozen=True, tag="configure"):
+    """What the next processes of the agent get from its user's configuration, in place of what was set before: files
+    of its HOME, and words behind its command. Sent only to bridges whose hello has `configures`."""
+
+    files: Annotated[tuple[SetupFile, ...], Meta(max_length=MOST_SETUP_FILES)] = ()
+    arguments: Annotated[tuple[str, ...], Meta(max_length=MOST_SETUP_ARGUMENTS)] = ()
+
+    def __post_init__(self) -> None:
+        if any("\0" in each for each in self.arguments):
+            raise WireError("bad argument", "arguments")
+
+
+NO_SETUP = AgentSetup()
 
 
 class Inject(Message, frozen=True, tag="inject"):
@@ -139,7 +167,7 @@ class Changed(Message, frozen=True, tag="changed"):
     """Something in the kept roots may have changed. A hint: coalesced, and none may come."""
 
 
-Down = Attach | Start | Inject | Interrupt | StopAgent | Kill | Seen | Ready | Recall | Drop | Ping
+Down = Attach | Start | AgentSetup | Inject | Interrupt | StopAgent | Kill | Seen | Ready | Recall | Drop | Ping
 Up = Hello | Epoch | AgentExit | Taken | Recalled | Problem | Pong | Changed
 
 _encoder = msgspec.json.Encoder()

@@ -33,6 +33,7 @@ class Hello(Message, frozen=True, tag="hello", omit_defaults=True):
     alive: bool
     held: bool
     recalls: bool = False
+    configures: bool = False
 
     def __post_init__(self) -> None:
         if self.epoch is None:

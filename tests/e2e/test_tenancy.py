@@ -34,6 +34,7 @@ PUBLIC = {
 ONES_OWN = {
     ("GET", "/api/me"): '"userId":"eva"',
     ("GET", "/api/agents"): '"agents":[{"name":"demo"',
+    ("GET", "/api/config"): '{"settings":{},"agents_md":"","files":[]',
     ("GET", "/api/credentials"): '{"credentials":[],"providers":[',
     ("GET", "/api/providers"): '"providers":[{"name":"local"',
     ("POST", "/api/token"): '"token":"',

@@ -129,7 +129,7 @@ class CredentialRoutes:
         """No request uses it from then on. A credential of a provider that is not known any more can be removed,
         too."""
         whose = _whose(request)
-        name = _canonical(request.path_params["provider"])
+        name = canonical_name(request.path_params["provider"])
         _note("delete", principal(request), whose, name if self._providers().get(name) else "")
         if not await self._vault.delete(whose, name):
             raise ApiError(404, "no_credential", "there is no credential for that provider")
@@ -151,7 +151,7 @@ class CredentialRoutes:
 
     def _named(self, request: Request) -> ModelProvider:
         known = self._providers()
-        found = known.get(_canonical(request.path_params["provider"]))
+        found = known.get(canonical_name(request.path_params["provider"]))
         if found is None:
             told = f"there is no such provider; known are {', '.join(sorted(known.by_name))}"
             raise ApiError(404, "unknown_provider", told)
@@ -172,7 +172,7 @@ def _whose(request: Request) -> str:
     return named or EVERYBODY
 
 
-def _canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     return ALIASES.get(name, name)
 
 

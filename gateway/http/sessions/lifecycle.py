@@ -17,9 +17,11 @@ from gateway.http.concurrency import ConcurrencyLimit
 from gateway.http.request_bodies import (
     ChangeBody,
     ResumeBody,
+    WakeBody,
     WishBody,
     read_change,
     read_env,
+    read_session_config,
     read_user,
     read_wish,
 )
@@ -34,7 +36,7 @@ from gateway.session.actor import SessionActor
 from gateway.session.catalogue import Catalogue
 from gateway.session.creation.create import SessionCreation
 from gateway.session.registry import SessionRegistry
-from gateway.session.upkeep import agent_status
+from gateway.session.upkeep import agent_status, reconfigure
 from persistence.errors import StoreUnavailable
 from persistence.record import NO_USER
 from sandbox.ports.resources import Resources
@@ -174,9 +176,16 @@ class SandboxRoutes:
     async def sleep(self, request: Request) -> Response:
         return await self._step(request, "sleep", SessionActor.sleep)
 
-    @_session("POST", "/wake", "wake", "Start the session's sandbox", Nothing)
+    @_session("POST", "/wake", "wake", "Start the session's sandbox", WakeBody)
     async def wake(self, request: Request) -> Response:
-        return await self._step(request, "wake", SessionActor.wake)
+        """With `config`, which takes the place of the session's own: an agent that is idle ends, and the next one has
+        it."""
+        actor = await owned(request, self._registry)
+        config = read_session_config((await read_body(request, WakeBody)).config)
+        self._note(request, actor, "wake")
+        if config is not None:
+            actor.post(reconfigure, actor, config)
+        return answer(await actor.wake())
 
     @_session("POST", "/abort", "abort", "Stop the running turn", Nothing)
     async def abort(self, request: Request) -> Response:

@@ -11,8 +11,10 @@ from gateway.limits.network import NetworkRule
 from gateway.limits.resources import ResourceRule
 from gateway.limits.start_turns import StartTurns
 from gateway.session.model.delivery_window import WindowLimits
+from gateway.session.model.state import SessionSpec
 from persistence.queue.queue import PersistenceQueue
 from sandbox.ports.sandbox import Sandbox
+from sandbox.protocol.agent import AgentSetup
 from sync.machine.history import Moved
 from sync.snapshots.push import Pushed
 
@@ -98,6 +100,13 @@ class SessionClock(Protocol):
         ...
 
 
+class HasSpec(Protocol):
+    """A session's log, or anything else that knows its present spec."""
+
+    @property
+    def spec(self) -> SessionSpec: ...
+
+
 class Tasks(Protocol):
     """The session's own task, and the tasks beside it."""
 
@@ -112,6 +121,11 @@ class Tasks(Protocol):
     def outside(self, name: str, thing: T) -> T:
         """Return `thing`, which stands at the session's border under that name. While the session is recorded, return a
         wrapper that records the calls."""
+        ...
+
+    async def agent_setup(self, log: HasSpec) -> Callable[[], AgentSetup]:
+        """Return what says, at each start of the agent, what it gets of its user's configuration and of its
+        session's."""
         ...
 
     def hide(self, *secrets: str) -> None:

@@ -56,6 +56,7 @@ class Wish:
     agent_server: AgentServer | None = None  # address of the command, if it is a server
     mode: str | None = None
     events: str | None = None
+    config: dict[str, Any] | None = None  # of its agent, over its user's
     by_service: bool = False  # asked for by a service, not by a user
 
 
@@ -67,7 +68,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
     title: str | None = None
     metadata: dict[str, Any] = {}
     has_env: bool = False
-    env_providers: list[str] = []  # whose keys all of its variables were; none: there were others
+    env_providers: tuple[str, ...] = ()  # whose keys all of its variables were; none: there were others
     start: dict[str, Any] | None = None  # the kept `start` frame, members verbatim
     started: bool = False  # True once an agent process has had it
     pending: list[dict[str, Any]] = []  # requests that were open when the last process ended
@@ -85,6 +86,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
     mode: str | None = None  # what the agent may do without asking (gateway/agents/status.py); None: its own default
     agent_told: dict[str, str] = {}  # the agent's name, version and model, as it reported them
     events: str | None = None  # "all": frames that an agent's core does not know are passed on, too
+    config: dict[str, Any] | None = None  # of its agent, over its user's: as gateway/agents/config.py keeps it
     agent_server: dict[str, str] | None = None  # address of the command, if it is a server: connect, health
     _unknown: Unknown = None
 
@@ -113,6 +115,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
         members = arguments(cls, orjson.loads(raw))
         if members.get("agent") is not None:
             members["agent"] = tuple(members["agent"])
+        members["env_providers"] = tuple(members.get("env_providers", ()))
         if "shares" in members:
             members["shares"] = Shares.read(members["shares"])
         return cls(**members)
@@ -133,6 +136,7 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
         "agent_server": wish.agent_server.members() if wish.agent_server else None,
         "mode": wish.mode,
         "events": wish.events,
+        "config": wish.config,
         "agent_told": {},
         "network": wish.network or network,
         "network_granted": wish.by_service,

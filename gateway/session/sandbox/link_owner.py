@@ -74,6 +74,7 @@ class LinkOwner:
         """Dial the bridge. Raises LinkRefused, SandboxFailed, SandboxUnavailable."""
         listener = LinkListener(number, self, self._output, self._tasks)
         link = await self._sandbox.connect(listener, self._output.received)
+        link.configure(await self._tasks.agent_setup(self._log))
         return listener, self._tasks.outside(f"link {number}", link)
 
     def dialled(self, number: int, listener: LinkListener, link: Link) -> None:

@@ -44,6 +44,7 @@ from sandbox.bridge.agent.server_socket import taken_port
 from sandbox.bridge.agent.taken import TakenNotes
 from sandbox.bridge.agent.unknown import UnknownKinds
 from sandbox.bridge.base.config import Config, Limits
+from sandbox.protocol.agent import NO_SETUP
 from sandbox.protocol.agent_server import AgentServer
 from sandbox.protocol.agent_stream import FrameBacklog
 from sandbox.protocol.values import AgentExit, Hello, Position
@@ -77,6 +78,7 @@ class Agent:
         directory = config.environment.get("HOME")
         self._home = Path(directory) if directory else None
         self.core_notes = home.AgentNotes(self._home, config.core)
+        self.setup = NO_SETUP  # of the next processes
         self._loop = asyncio.get_running_loop()
         self.backlog = FrameBacklog(config.limits.backlog_bytes)
         self.on_change: Callable[[], None] = lambda: None
@@ -132,7 +134,9 @@ class Agent:
         """A gateway came: forget the queue of the one before, and report the state."""
         self._drop_queue()
         self._gate_open = self._process is not None and not self._process.ending
-        return Hello(self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held, recalls=True)
+        return Hello(
+            self._notes.taker, self._notes.taken, self.epoch, self.alive, self.held, recalls=True, configures=True
+        )
 
     @property
     def barred(self) -> bool:
@@ -196,9 +200,11 @@ class Agent:
         return True
 
     def _launch(self, core: Core) -> Launch:
-        wanted = Launch(self._config.agent, self._config.environment, directory=str(self._config.workspace))
+        argv = (*self._config.agent, *self.setup.arguments)
+        wanted = Launch(argv, self._config.environment, directory=str(self._config.workspace))
         if self._home is not None:
             home.write_missing(self._home, self._config.home_files)
+        self._write_setup()
         notes = self.core_notes.read()
         launch = core.command(wanted, Past(notes, home.found(self._home, core.traces(wanted, notes))))
         for file in launch.files:
@@ -206,6 +212,16 @@ class Agent:
         for move in launch.moves:
             home.move(self._home, move)
         return launch
+
+    def _write_setup(self) -> None:
+        """The files of the user's configuration, without those of an earlier one that are in it no more."""
+        files = [HomeFile(each.path, each.content.encode()) for each in self.setup.files]
+        earlier = home.listed(self._home)
+        home.remove(self._home, earlier - {each.path for each in files})
+        if files or earlier:
+            self._write(home.list_of(files))
+        for file in files:
+            self._write(file)
 
     def _write(self, file: HomeFile) -> None:
         if self._home is None:

@@ -19,6 +19,7 @@ from sandbox.agents.core import HomeFile, HomeMove
 from sandbox.system.log import log
 
 NOTES = ".holdfast/agent.json"
+CONFIGURED = ".holdfast/configured.json"
 MAX_NOTES = 64 * 1024
 MOST_ASIDE = 100  # files moved aside for one name
 MAX_LOOKED_AT = 10_000  # names that one pattern may make the bridge look at
@@ -106,6 +107,36 @@ def write(home: Path, file: HomeFile) -> None:
             raise
     finally:
         os.close(directory)
+
+
+def listed(home: Path | None) -> set[str]:
+    """Paths of the configuration's files that were written last."""
+    try:
+        names = json.loads(_read(home / CONFIGURED)) if home is not None else []
+    except (OSError, ValueError, RecursionError):
+        return set()
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+
+
+def list_of(files: Sequence[HomeFile]) -> HomeFile:
+    """Written before the files: one that is half written is removed all the same."""
+    return HomeFile(CONFIGURED, json.dumps([each.path for each in files]).encode())
+
+
+def remove(home: Path | None, paths: Collection[str]) -> None:
+    """Raises nothing: a file that cannot be removed stays. The list lies in the home, where programs write, too: what
+    leads out of the home is left alone."""
+    if home is None:
+        return
+    for path in map(PurePosixPath, paths):
+        if path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            directory = _open_directory(home, path.parent)
+            try:
+                os.unlink(path.name, dir_fd=directory)
+            finally:
+                os.close(directory)
 
 
 def _open_directory(home: Path, below: PurePosixPath) -> int:

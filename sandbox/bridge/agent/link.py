@@ -282,6 +282,8 @@ class AgentLink(asyncio.Protocol):
         match message:
             case wire.Seen():
                 self._agent.confirm(message.position)
+            case wire.AgentSetup():
+                self._agent.setup = message
             case wire.Start(line):
                 try:
                     if self._agent.start(None if line is None else line.encode()):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sandbox.ports.link import LinkEvents
+from sandbox.protocol.agent import AgentSetup
 from sandbox.protocol.values import Position
 
 if TYPE_CHECKING:
@@ -62,8 +63,14 @@ class MemoryLink:
         self._up = Pipe()
         self._sandbox = sandbox
         self._over = False
+        self._setup: Callable[[], AgentSetup] | None = None
+
+    def configure(self, setup: Callable[[], AgentSetup]) -> None:
+        self._setup = setup
 
     def start(self, line: bytes | None) -> None:
+        if self._setup is not None:
+            self._sandbox.setup = self._setup()
         self._send(lambda: self._sandbox.start_agent(line))
 
     def deliver(self, seq: int, line: bytes) -> None:

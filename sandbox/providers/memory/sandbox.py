@@ -13,6 +13,7 @@ from typing import Literal, ParamSpec
 
 from sandbox.ports.fleet import SandboxSpec
 from sandbox.ports.link import LinkEvents
+from sandbox.protocol.agent import NO_SETUP
 from sandbox.protocol.agent_stream import BeginEpoch, Cursor, FrameBacklog, Frames
 from sandbox.protocol.values import AgentExit, Hello, Position
 from sandbox.providers.memory.link import MemoryLink
@@ -40,6 +41,7 @@ class MemorySandbox:
         self.taken = 0
         self.handed: list[tuple[int, bytes]] = []
         self.processes: list[ScriptedProcess] = []
+        self.setup = NO_SETUP  # of the newest start
         self.cut_at: tuple[int, Literal["link", "agent", "bridge"]] | None = None
         self.agent_problem: str | None = None  # the agent command cannot be run, and why
         self.log = bytearray()
@@ -117,7 +119,9 @@ class MemorySandbox:
         link = self._link = MemoryLink(self, events)
         newest = self._backlog.newest
         self._ready = newest.epoch if newest else None
-        hello = Hello(self.taker, self.taken, self._ready, self.agent is not None, self.roots.held, recalls=True)
+        hello = Hello(
+            self.taker, self.taken, self._ready, self.agent is not None, self.roots.held, recalls=True, configures=True
+        )
         self._tell(link.events.on_hello, hello)
         self._cursor = self._backlog.cursor(after)
         self._stream()

@@ -83,6 +83,11 @@ DOWN_AS_SAID: list[tuple[wire.Down, bytes]] = [
         wire.Start('{"type":"start","x":"\u00e9\u2028\\"\t"}'),
         b'{"type":"start","line":"{\\"type\\":\\"start\\",\\"x\\":\\"\xc3\xa9\xe2\x80\xa8\\\\\\"\\t\\"}"}',
     ),
+    (wire.AgentSetup(), b'{"type":"configure","files":[],"arguments":[]}'),
+    (
+        wire.AgentSetup((wire.SetupFile(".a/b.md", "x"),), ("-c", "y=1")),
+        b'{"type":"configure","files":[{"path":".a/b.md","content":"x"}],"arguments":["-c","y=1"]}',
+    ),
     (wire.Inject("ctrl\x01\U0001f600/\x7f"), b'{"type":"inject","line":"ctrl\\u0001\xf0\x9f\x98\x80/\x7f"}'),
     (wire.Interrupt(), b'{"type":"interrupt"}'),
     (wire.StopAgent(), b'{"type":"stop"}'),
@@ -325,3 +330,14 @@ def given_back(ledger: LinkRules, seq: int) -> LinkRules:
 def test_a_conversation_out_of_order_is_not(break_it: Callable[[], object]) -> None:
     with pytest.raises(WireError):
         break_it()
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/.", "a/", "a\\u0000b", "x" * 300])
+def test_a_path_that_leaves_the_home_is_refused(path: str) -> None:
+    with pytest.raises(WireError):
+        wire.decode_down(f'{{"type":"configure","files":[{{"path":"{path}","content":""}}]}}')
+
+
+def test_an_argument_with_a_nul_is_refused() -> None:
+    with pytest.raises(WireError):
+        wire.decode_down('{"type":"configure","arguments":["a\\u0000"]}')

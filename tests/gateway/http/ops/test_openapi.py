@@ -138,6 +138,11 @@ async def _credentials(ada: Checked, admin: Checked) -> None:
         await who("PUT", one, 404, at={"provider": "nobody"}, json={"type": "api", "key": "k"})
         await who("GET", "/api/credentials", 200)
     await ada("GET", "/api/credentials", 403, params={"userId": "eva"})
+    file = {"type": "agent", "name": "a", "extension": "md", "content": "x"}
+    await ada("PUT", "/api/config", 200, json={"settings": {"a": 1}, "agents_md": "x", "files": [file]})
+    await ada("PUT", "/api/config", 400, json={"agents_md": 5})
+    await ada("GET", "/api/config", 200)
+    await admin("GET", "/api/config", 400)
     await admin("POST", "/api/credentials/rotate", 200)
     await ada("DELETE", one, 200, at={"provider": "openai"})
     await ada("DELETE", one, 404, at={"provider": "openai"})
