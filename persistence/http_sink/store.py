@@ -226,7 +226,7 @@ class HttpStore(SinkIndex):
             stopped = Again(RetryReason.AWAY, f"the index {self._path}: {error}")
         except Exception:  # one session's error must not stop the posts of all others
             log.exception("sink.turn_failed", session_id=lane.session_id)
-            stopped = Again(RetryReason.AWAY, "a mistake of ours, see the log")
+            stopped = Again(RetryReason.AWAY, "unexpected error, see the gateway's log")
         if stopped is None:
             self._courier.ended(lane)
         else:

@@ -170,7 +170,7 @@ class ScanReport:
                 except FileNotFoundError:
                     raise Vanished from None
         path = printable(os.fsencode(f"{visit.path}/{name}"))
-        raise TreeProblem("failed", f"{path} cannot be read: it becomes something else all the time")
+        raise TreeProblem("failed", f"{path} cannot be read: it changes its kind all the time")
 
     def _content_as(
         self, visit: Visit, name: str, stamp: Stamp

@@ -28,7 +28,7 @@ class PromiseBroken(ObjectsRefused):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"the object store does not keep what snapshots need: {what}. Two writers could undo each other's work; use"
+            f"the object store does not do what snapshots need: {what}. Two writers could undo each other's work; use"
             " one that honours conditional writes, as Amazon S3, Cloudflare R2, MinIO and SeaweedFS do, or set"
             " HOLDFAST_OBJECTS_UNCHECKED=true and never run two gateways on it"
         )
@@ -41,7 +41,7 @@ async def probe(store: ObjectStore, bare: ObjectStore | None = None) -> None:
     try:
         await attempt.all()
     except Conflict as error:
-        raise PromiseBroken("a write was refused whose condition held") from error
+        raise PromiseBroken("a write was refused although its condition held") from error
     finally:
         await attempt.clean()
 
@@ -59,7 +59,7 @@ class _Probe:
         key, content = self._key("plain"), secrets.token_bytes(64)
         etag = await self._store.create(key, content)
         _expect(await _content(self._store, key) == content, "a read does not return the bytes that were written")
-        _expect(await self._refuses_at_once(key), "an object was created where there was one")
+        _expect(await self._refuses_at_once(key), "an object was created in place of an existing one")
         checks = (
             self._change(key, etag),
             self._delete(),
@@ -86,14 +86,14 @@ class _Probe:
         store, content = self._store, secrets.token_bytes(64)
         await self._wait()
         changed = await store.replace(key, content, etag)
-        _expect(changed != etag, "a new content has the old etag")
+        _expect(changed != etag, "new content has the old etag")
         await self._wait()
         stale = store.replace(key, secrets.token_bytes(64), etag)
         _expect(await _refuses(stale), "an object was replaced that had changed meanwhile")
         _expect(await _content(store, key) == content, "a read still returns the replaced content")
-        _expect(await store.get_range(key, 8, 16) == content[8:24], "a range that is read is not that range")
+        _expect(await store.get_range(key, 8, 16) == content[8:24], "a read of a range returns other bytes")
         below = f"{key[: key.rindex('/')]}/"
-        _expect([found.key async for found in store.list(below)] == [key], "a listing is not true")
+        _expect([found.key async for found in store.list(below)] == [key], "a listing is wrong")
 
     async def _delete(self) -> None:
         store, key = self._store, self._key("deleted")
@@ -103,7 +103,7 @@ class _Probe:
         _expect(await store.get(key) is None, "a read still returns a deleted object")
         await self._wait()
         gone = store.replace(key, secrets.token_bytes(64), etag)
-        _expect(await _refuses(gone), "an object was replaced that was gone")
+        _expect(await _refuses(gone), "a deleted object was replaced")
 
     async def _races(self, what: str, racers: int) -> None:
         """Many writers try at once, and only one may succeed. A race proves nothing if its winner may be a writer

@@ -37,13 +37,13 @@ class Presence:
         try:
             found = await shelf.pointer(kept.session_id)
             if found is None:
-                return f"generation {kept.generation} was stored, and its pointer is not there"
+                return f"generation {kept.generation} was stored, but its pointer is missing"
             pointer, _ = found
             if pointer.newest.number < kept.generation:
-                return f"generation {kept.generation} was stored, and the newest there is {pointer.newest.number}"
+                return f"generation {kept.generation} was stored, but the newest one there is {pointer.newest.number}"
             named = await self._packs_of(shelf, {generation.manifest for generation in pointer.generations})
             if missing := await shelf.gone(named - self._packs):
-                return f"{len(missing)} packs are not there, such as {min(missing)}"
+                return f"{len(missing)} packs are missing, such as {min(missing)}"
             self._packs |= named
         except Damaged as error:
             return str(error)

@@ -72,7 +72,7 @@ async def restore(
             raise RestoreFailed(str(error)) from error
         else:
             return RestoreResult(generation, degraded)
-    raise RestoreFailed(f"no generation that is kept can be restored; {degraded}")
+    raise RestoreFailed(f"no kept generation can be restored: {degraded}")
 
 
 async def restore_generation(

@@ -46,7 +46,7 @@ async def test_the_limit_hides_no_broken_promise() -> None:
             server.key_seconds = 1.0
             place = careless.make_bucket().at(server.port)
             async with RetryingObjects(place.objects(), RequestLimits(), Random(1)) as store:
-                with pytest.raises(PromiseBroken, match="created where there was one"):
+                with pytest.raises(PromiseBroken, match="created in place of an existing one"):
                     await probe(store, store.bare)
 
 

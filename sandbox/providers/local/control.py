@@ -14,7 +14,7 @@ from sandbox.providers.local.isolation import Started
 from sandbox.providers.local.layout import SandboxHome
 from sandbox.providers.local.sandbox import group_of, runs_at
 
-_TRUSTED = "sandboxes of level trusted are held to no limits: install bubblewrap for level contained"
+_TRUSTED = "sandboxes of level trusted have no limits: install bubblewrap for level contained"
 
 
 class LimitControl:
@@ -75,7 +75,7 @@ class LimitControl:
         reason = self.problem
         if self._groups is not None:
             wanted = self._groups.lacking(limits)
-            reason = "the kernel's controllers for it were not given to the gateway"
+            reason = "the gateway may not use the kernel's controllers for it"
         named = ", ".join(name.format(each.upper() if name.isupper() else each) for each in wanted)
         return f"{named} cannot be enforced: {reason}" if wanted else None
 

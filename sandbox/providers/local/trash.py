@@ -52,7 +52,7 @@ class Trash:
             told = set(stuck)
 
     def _empty(self) -> dict[str, OSError]:
-        """Remove everything removable; log what is not, by name."""
+        """Remove everything removable; returns the errors of the rest, by name."""
         stuck: dict[str, OSError] = {}
         at = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -504,7 +504,7 @@ def test_a_name_that_changes_faster_than_we_look_is_a_problem(
         for path in paths:
             become_link(path)
 
-    with pytest.raises(TreeProblem, match="becomes something else all the time"):
+    with pytest.raises(TreeProblem, match="changes its kind all the time"):
         scan_disturbed(keeper, disturb)
 
 

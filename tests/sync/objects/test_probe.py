@@ -27,7 +27,7 @@ async def test_stores_that_keep_their_promises_pass_and_nothing_stays(tmp_path: 
 async def test_a_server_that_ignores_conditions_is_refused_with_words_for_the_operator() -> None:
     with CarelessS3Server() as server:
         async with RetryingObjects(server.make_bucket().objects(), RequestLimits(), Random(1)) as store:
-            with pytest.raises(ObjectsRefused, match=r"created where there was one.*HOLDFAST_OBJECTS_UNCHECKED=true"):
+            with pytest.raises(ObjectsRefused, match=r"in place of an existing one.*HOLDFAST_OBJECTS_UNCHECKED=true"):
                 await probe(store)
 
 
@@ -115,12 +115,12 @@ class Blind(MemoryObjects):
 
 BROKEN = [
     (IgnoresEtags, "replaced that had changed"),
-    (Resurrects, "replaced that was gone"),
+    (Resurrects, "a deleted object was replaced"),
     (Forgetful, "does not return the bytes"),
     (Sluggish, "still returns the replaced content"),
     (Rangeless, "range"),
     (Immortal, "still returns a deleted object"),
-    (Stubborn, "whose condition held"),
+    (Stubborn, "although its condition held"),
     (SameEtag, "old etag"),
     (Blind, "listing"),
 ]

@@ -206,7 +206,7 @@ async def test_all_generations_damaged_leaves_the_disk_as_it_is(tmp_path: Path) 
     tree = DirectoryTree(tmp_path / "home", tmp_path / "state")
     Gardener(tree.home, Random(1), largest=20_000).edit(20)
     disk = fingerprint(tree.home)
-    with pytest.raises(RestoreFailed, match="no generation that is kept can be restored; generation 4 is damaged"):
+    with pytest.raises(RestoreFailed, match="no kept generation can be restored: generation 4 is damaged"):
         await restore_into(vault_on(past.store), tree)
     assert not differences(fingerprint(tree.home), disk)
     after = await contents_of(past.store)

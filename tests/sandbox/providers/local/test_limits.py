@@ -346,7 +346,7 @@ async def test_elsewhere_the_operator_is_warned_and_only_a_sessions_own_limits_a
 ) -> None:
     warnings: list[str] = []
     async with opened(tmp_path, level, resources=LIMITS, warn=warnings.append, control_groups=tmp_path) as fleet:
-        reason = "level trusted are held to no limits" if level == "trusted" else "no controllers are mounted"
+        reason = "level trusted have no limits" if level == "trusted" else "no controllers are mounted"
         assert any("HOLDFAST_LIMIT_MEMORY" in each and reason in each for each in warnings)
         assert fleet.no_limits is not None
         assert reason in fleet.no_limits
