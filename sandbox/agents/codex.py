@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame
+from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
 from sandbox.agents.json_lines import (
     count,
     cut_text,
@@ -117,6 +117,7 @@ SILENT = re.compile(
 )
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MAX_ERROR = 2000
+LATE, LATE_SECONDS = "late", 10.0
 MAX_HELD_BYTES = 4 << 20  # of what messages say that steer and are in no turn yet
 MAX_PATCH_BYTES = 4 << 20
 MAX_ITEMS = 256
@@ -139,6 +140,7 @@ class CodexCore:
     calls: dict[int, tuple[str, Any]] = field(default_factory=dict)  # requests to the server, by id
     held: list[dict[str, Any]] = field(default_factory=list)  # steering messages that cannot be sent yet
     patches: dict[str, bytes] = field(default_factory=dict)  # patches of the running items
+    late: set[int] = field(default_factory=set)  # requests to steer that outlived their turn
     streamed: set[str] = field(default_factory=set)
     usage: dict[str, int] | None = None
 
@@ -429,7 +431,19 @@ class CodexCore:
         self.patches.clear()
         self.streamed.clear()
         yield from self.turn.done(failed=failed, reason=reason, usage=self.usage)
+        self.late |= {number for number, (_, kept) in self.calls.items() if kept is not None}
+        if self.late:
+            yield WakeAfter(LATE, LATE_SECONDS)
         yield from self._go_on()
+
+    def _give_up_late(self) -> Iterator[Out]:
+        """The server never said whether it took these messages in."""
+        for number in sorted(self.late & self.calls.keys()):
+            _, kept = self.calls.pop(number)
+            told = "the agent did not say whether it took in a message for its turn: say it again if it did not"
+            yield from self.turn.say("error", code="agent", error=told)
+            yield from self.turn.refuse(seq_of(kept))
+        self.late.clear()
 
     def _failed(self, given: dict[str, Any]) -> Iterator[Out]:
         """An error that the server retries, or that ends the turn. In the second case the turn's end reports it."""
@@ -447,6 +461,8 @@ class CodexCore:
         yield from self.turn.say("error", code=code, error=cut_text(told, MAX_ERROR))
 
     def woken(self, name: str) -> Sequence[Out]:
+        if name == LATE:
+            return list(self._give_up_late())
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:

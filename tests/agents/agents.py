@@ -61,13 +61,14 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class AgentUnderTest:
     """`agent` is what it is called at create. What it lacks is said: `asks`, it has a tool that asks the user; `works`,
-    it has a model and tools; `has_core`, its bridge speaks its words: so it holds messages back until a turn is over,
-    goes on with its conversation, and knows when that is gone."""
+    it has a model and tools; `starts_fast`, in about a second; `has_core`, its bridge speaks its words: so it holds
+    messages back until a turn is over, goes on with its conversation, and knows when that is gone."""
 
     name: str
     agent: str | list[str]
     asks: bool = True
     works: bool = True
+    starts_fast: bool = True
     has_core: bool = True
     prompts: Mapping[str, str] = field(default_factory=lambda: PROMPTS)
 
@@ -89,7 +90,7 @@ AGENTS = (
     AgentUnderTest("codex", "codex"),
     AgentUnderTest("pi", "pi"),
     AgentUnderTest("pi@0.74.2", "pi@0.74.2"),
-    AgentUnderTest("opencode", "opencode"),
-    AgentUnderTest("gemini", "gemini", asks=False),
-    AgentUnderTest("acp", OVER_ACP, asks=False),
+    AgentUnderTest("opencode", "opencode", starts_fast=False),
+    AgentUnderTest("gemini", "gemini", asks=False, starts_fast=False),
+    AgentUnderTest("acp", OVER_ACP, asks=False, starts_fast=False),
 )

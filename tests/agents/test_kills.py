@@ -1,6 +1,7 @@
 """The agent's process is killed at each point of a turn. No message is lost or run twice, none is answered twice, what
 was queued runs, nothing stays open, and the next process remembers what was said."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -87,10 +88,22 @@ POINTS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("under_test", AGENTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("under_test", [each for each in AGENTS if each.starts_fast], ids=lambda each: each.name)
 async def test_nothing_is_lost_or_done_twice_wherever_it_dies(
     gateway: Gateway, model: str, under_test: AgentUnderTest
 ) -> None:
+    await die_at_each_point(gateway, model, under_test)
+
+
+async def test_nor_with_agents_that_take_long_to_start(gateway: Gateway, model: str) -> None:
+    """All at once: they wait more than they work."""
+    async with asyncio.TaskGroup() as together:
+        for each in AGENTS:
+            if not each.starts_fast:
+                together.create_task(die_at_each_point(gateway, model, each), name=each.name)
+
+
+async def die_at_each_point(gateway: Gateway, model: str, under_test: AgentUnderTest) -> None:
     session_id = f"{under_test.session}-killed"
     await begin(gateway, session_id, under_test, Model(model))
     async with talking(gateway, session_id) as talk:

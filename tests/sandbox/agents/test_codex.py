@@ -4,8 +4,17 @@ from typing import Any
 
 import pytest
 
-from sandbox.agents.codex import MAX_HELD_BYTES, MAX_ITEMS, MAX_PATCH_BYTES, RULES, THREAD, CodexCore
-from sandbox.agents.core import EndProcess, Launch, Note, Past, UnknownFrame
+from sandbox.agents.codex import (
+    LATE,
+    LATE_SECONDS,
+    MAX_HELD_BYTES,
+    MAX_ITEMS,
+    MAX_PATCH_BYTES,
+    RULES,
+    THREAD,
+    CodexCore,
+)
+from sandbox.agents.core import EndProcess, Launch, Note, Past, UnknownFrame, WakeAfter
 from sandbox.agents.turn import MAX_ID, MAX_JOINING
 from tests.support.cores import down, heard, up
 from tests.support.golden import recordings, replay
@@ -187,6 +196,22 @@ def test_what_steers_too_late_is_named_by_one_done() -> None:
         "it was taken in, and told late"
     )
     assert core.ready
+
+
+def test_a_message_of_which_the_server_says_nothing_is_answered_in_the_end() -> None:
+    core = at_work()
+    steer(core, 2)
+    outs = core.up([b'{"method":"turn/completed","params":{"turn":{"id":"r","status":"completed"}}}'])
+    assert outs[-1] == WakeAfter(LATE, LATE_SECONDS)
+    down(core, type="message", seq=3, content="next")
+    up(core, method="turn/started", params={"turn": {"id": "s"}})
+    steer(core, 4)
+    error, done = heard(core.woken(LATE))
+    assert error["error"].startswith("the agent did not say whether")
+    assert done == {"type": "done", "answers": [2], "metadata": {"error": True}}
+    assert up(core, id=4, result={}) == up(core, id=6, result={}) == [], "what is late now is nothing"
+    assert completed(core, name="s")[-1]["answers"] == [3, 4]
+    assert core.woken(LATE) == []
 
 
 def test_a_message_without_a_number_that_was_taken_in_late_needs_no_answer() -> None:
