@@ -21,12 +21,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
+from sandbox.agents import codex_words as words
 from sandbox.agents.core import EndProcess, HomeFile, Launch, Note, Out, Past, ToAgent, UnknownFrame, WakeAfter
 from sandbox.agents.json_lines import (
-    count,
     cut_text,
     items,
     joins_turn,
@@ -36,7 +35,6 @@ from sandbox.agents.json_lines import (
     seq_of,
     text,
     waits_for_turn,
-    word,
     words_of,
 )
 from sandbox.agents.turn import GATHER, MAX_ID, MAX_JOINING, Turn
@@ -44,78 +42,7 @@ from sandbox.agents.turn import GATHER, MAX_ID, MAX_JOINING, Turn
 NAME = "codex"
 OURS = "HOLDFAST_CODEX_CONFIG"  # in the environment: a config.toml of the home names the proxy and nothing else
 VERSION = re.compile(r"[^/\s]*/([0-9][^\s]*)")  # in its user agent: CLIENT/VERSION (...)
-THREAD = "thread"
 MODES = ("ask", "edits", "all", "plan")
-# First words of commands that change files, processes, packages or the world, or that run other programs.
-ASKED = [
-    "apt",
-    "apt-get",
-    "bash",
-    "cargo",
-    "chmod",
-    "chown",
-    "cp",
-    "curl",
-    "dd",
-    "dnf",
-    "docker",
-    "env",
-    "find",
-    "git",
-    "go",
-    "install",
-    "kill",
-    "ln",
-    "make",
-    "mkdir",
-    "mv",
-    "nc",
-    "node",
-    "npm",
-    "npx",
-    "perl",
-    "pip",
-    "pip3",
-    "pkill",
-    "pnpm",
-    "podman",
-    "python",
-    "python3",
-    "rm",
-    "rmdir",
-    "rsync",
-    "ruby",
-    "scp",
-    "sed",
-    "sh",
-    "shred",
-    "ssh",
-    "su",
-    "sudo",
-    "tee",
-    "touch",
-    "truncate",
-    "uv",
-    "wget",
-    "xargs",
-    "yarn",
-]
-RULES = "".join(f'prefix_rule(pattern=["{word}"], decision="prompt")\n' for word in ASKED).encode()
-TOOLS = {
-    "commandExecution": "shell",
-    "fileChange": "apply_patch",
-    "imageView": "view_image",
-    "webSearch": "web_search",
-    "mcpToolCall": "mcp",
-}
-GIVEN = ("command", "cwd", "changes", "server", "tool", "arguments", "query", "path")
-SILENT = re.compile(
-    r"thread/(started|status/changed|readState/changed|name/updated|goal/cleared|settings/updated|queue/changed)"
-    r"|(account|remoteControl|model|hook)/.*|warning|configWarning|deprecationNotice|skills/changed|turn/diff/updated"
-    r"|item/reasoning/(summaryPartAdded|textDelta)|item/(commandExecution|fileChange)/outputDelta"
-    r"|item/fileChange/patchUpdated|item/plan/delta|app/list/updated|project/changed|mcpServer/startupStatus/updated"
-)
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MAX_ERROR = 2000
 LATE, LATE_SECONDS = "late", 10.0
 MAX_HELD_BYTES = 4 << 20  # of what messages say that steer and are in no turn yet
@@ -153,22 +80,22 @@ class CodexCore:
         return bool(self.thread) and not (self.turn.running or self.held)
 
     def traces(self, wanted: Launch, notes: Mapping[str, str]) -> Sequence[str]:
-        where, thread = _home_of(wanted.env), _thread_of(notes)
+        where, thread = words.home_of(wanted.env), words.thread_of(notes)
         configured = (f"{where}/config.toml", f"{where}/auth.json")
         return (*configured, f"{where}/sessions/*/*/*/rollout-*{thread}.jsonl") if thread else configured
 
     def command(self, wanted: Launch, past: Past) -> Launch:
-        where = _home_of(wanted.env)
+        where = words.home_of(wanted.env)
         self.directory = wanted.directory
-        self.noted = _thread_of(past.notes)
+        self.noted = words.thread_of(past.notes)
         self.resumes = any(pattern.startswith(f"{where}/sessions/") for pattern in past.found)
         has_file = f"{where}/config.toml" in past.found
         self.is_configured = has_file and not wanted.env.get(OURS)
         settings = [] if self.is_configured else ["features.default_mode_request_user_input=true"]
         if not has_file and f"{where}/auth.json" not in past.found:
-            settings += _provider(wanted.env.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
+            settings += words.provider(wanted.env.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
         flags = [word for setting in settings for word in ("-c", setting)]
-        files = () if self.is_configured else (HomeFile(f"{where}/rules/holdfast.rules", RULES),)
+        files = () if self.is_configured else (HomeFile(f"{where}/rules/holdfast.rules", words.RULES),)
         return Launch((*wanted.argv, "app-server", *flags), wanted.env, files, wanted.directory)
 
     def begin(self, start: bytes | None) -> Sequence[Out]:
@@ -203,7 +130,7 @@ class CodexCore:
             case {"type": "message"}:
                 yield from self._message(frame)
             case {"type": "permission_response" | "ask_user_answer"}:
-                yield from self.turn.reply(frame, lambda asked: _reply(asked["id"], _answer(asked, frame)))
+                yield from self.turn.reply(frame, lambda asked: words.reply(asked["id"], words.answer(asked, frame)))
             case {"type": "abort"} if self.turn.running and not self.turn.aborting:
                 self.turn.aborting = True
                 yield from self._interrupt()
@@ -214,9 +141,9 @@ class CodexCore:
         if not self.turn.running and self.thread:
             yield from self._start(frame)
         elif self.turn_id:
-            yield self._call("turn/steer", _kept(frame), expectedTurnId=self.turn_id, **self._said(frame))
+            yield self._call("turn/steer", words.kept(frame), expectedTurnId=self.turn_id, **self._said(frame))
         else:
-            yield from self._hold(_kept(frame))
+            yield from self._hold(words.kept(frame))
 
     def _hold(self, frame: dict[str, Any]) -> Iterator[Out]:
         if not self._is_full:
@@ -330,7 +257,7 @@ class CodexCore:
         elif not (is_file or method == "item/commandExecution/requestApproval") or not self.turn.running:
             yield ToAgent(line({"id": number, "error": {"code": -32601, "message": "not supported"}}))
         elif self.mode in ("all", "plan") or (is_file and self.mode == "edits"):
-            yield _reply(number, {"decision": "decline" if self.mode == "plan" else "accept"})
+            yield words.reply(number, {"decision": "decline" if self.mode == "plan" else "accept"})
         else:
             tool = {"command": given.get("command"), "cwd": given.get("cwd")}
             yield from self.turn.ask(
@@ -366,20 +293,20 @@ class CodexCore:
                 steps = [{"step": each.get("step"), "status": each.get("status")} for each in items(given.get("plan"))]
                 yield from self.turn.say("plan", steps=steps, explanation=given.get("explanation"))
             case "thread/tokenUsage/updated":
-                self.usage = _usage(members(members(given.get("tokenUsage")).get("last")))
+                self.usage = words.usage_of(members(members(given.get("tokenUsage")).get("last")))
             case "serverRequest/resolved":
                 number = given.get("requestId")
                 for name in [name for name, asked in self.turn.requests.items() if asked["id"] == number]:
                     yield from self.turn.withdraw(name, "the agent asks this no more")
             case "error":
                 yield from self._failed(given)
-            case _ if not SILENT.fullmatch(method):
+            case _ if not words.SILENT.fullmatch(method):
                 yield UnknownFrame(method)
 
     def _started(self) -> Iterator[Out]:
         if self.noted != self.thread:
             self.noted = self.thread
-            yield Note({THREAD: self.thread})
+            yield Note({words.THREAD: self.thread})
         if self.turn.aborting:
             yield from self._interrupt()
         held, self.held = self.held, []
@@ -388,10 +315,10 @@ class CodexCore:
 
     def _item_started(self, item: dict[str, Any]) -> Iterator[Out]:
         kind, name = text(item.get("type")), text(item.get("id"))
-        if kind in TOOLS and name:
+        if kind in words.TOOLS and name:
             self._keep_changes(name, item.get("changes"))
-            given = {member: item[member] for member in GIVEN if item.get(member)}
-            use = {"type": "tool_use", "id": name, "name": TOOLS[kind], "input": given}
+            given = {member: item[member] for member in words.GIVEN if item.get(member)}
+            use = {"type": "tool_use", "id": name, "name": words.TOOLS[kind], "input": given}
             yield from self.turn.message("assistant", [use])
 
     def _keep_changes(self, name: str, changes: Any) -> None:
@@ -410,7 +337,7 @@ class CodexCore:
             yield from self.turn.message(
                 "assistant", [{"type": "text", "text": text(item.get("text"))}], streamed=streamed
             )
-        elif kind in TOOLS and name:
+        elif kind in words.TOOLS and name:
             status = text(item.get("status"))
             other = item.get("result") or item.get("error")
             content = text(item.get("aggregatedOutput")) or (json.dumps(other) if other else status)
@@ -470,67 +397,3 @@ class CodexCore:
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())
-
-
-def _kept(frame: dict[str, Any]) -> dict[str, Any]:
-    """What is needed of a message to say it again."""
-    return {"seq": frame.get("seq"), "cid": text(frame.get("cid")), "content": words_of(frame.get("content"))}
-
-
-def _home_of(env: Mapping[str, str]) -> str:
-    """Codex's own directory, below HOME."""
-    configured, home = PurePosixPath(env.get("CODEX_HOME", "")), env.get("HOME", "")
-    if home and configured.is_absolute() and configured.is_relative_to(home):
-        return str(configured.relative_to(home))
-    return ".codex"
-
-
-def _provider(address: str) -> list[str]:
-    """For a home without a login and a configuration. Without a key in the environment, Codex then fails at once. By
-    default it would try its own provider, for minutes if the sandbox has no network."""
-    named = {"name": "OpenAI", "base_url": address, "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
-    settings = [f"model_providers.holdfast.{name}={json.dumps(each)}" for name, each in named.items()]
-    retries = [f"model_providers.holdfast.{kind}_max_retries=2" for kind in ("request", "stream")]
-    return ['model_provider="holdfast"', *settings, *retries]
-
-
-def _thread_of(notes: Mapping[str, str]) -> str:
-    thread = notes.get(THREAD, "")
-    return thread if UUID.fullmatch(thread) else ""
-
-
-def _reply(number: int | str, result: dict[str, Any]) -> Out:
-    return ToAgent(line({"id": number, "result": result}))
-
-
-def _answer(asked: dict[str, Any], frame: dict[str, Any]) -> dict[str, Any]:
-    given = asked["params"]
-    if asked["method"] == "item/tool/requestUserInput":
-        answers = frame.get("answers", frame.get("answer"))
-        return {
-            "answers": {
-                text(each.get("id")): {"answers": _labels(_of(answers, each))} for each in items(given.get("questions"))
-            }
-        }
-    if frame.get("allow") is True or frame.get("behavior") == "allow":
-        return {"decision": "acceptForSession" if frame.get("always") is True else "accept"}
-    return {"decision": "cancel" if frame.get("interrupt") is True else "decline"}
-
-
-def _of(answers: Any, question: dict[str, Any]) -> Any:
-    """Answers by the question's text or its id. A single answer counts for every question."""
-    if not isinstance(answers, dict):
-        return answers
-    return answers.get(text(question.get("question")), answers.get(text(question.get("id"))))
-
-
-def _labels(answer: Any) -> list[str]:
-    if isinstance(answer, list):
-        return [word(each) for each in answer]
-    return [] if answer is None else [word(answer)]
-
-
-def _usage(usage: dict[str, Any]) -> dict[str, int] | None:
-    names = {"inputTokens": "inputTokens", "outputTokens": "outputTokens", "cacheReadTokens": "cachedInputTokens"}
-    counted = {name: count(usage.get(theirs)) for name, theirs in names.items()}
-    return {name: each for name, each in counted.items() if each is not None} or None

@@ -10,10 +10,9 @@ from sandbox.agents.codex import (
     MAX_HELD_BYTES,
     MAX_ITEMS,
     MAX_PATCH_BYTES,
-    RULES,
-    THREAD,
     CodexCore,
 )
+from sandbox.agents.codex_words import RULES, THREAD
 from sandbox.agents.core import EndProcess, Launch, Note, Past, UnknownFrame, WakeAfter
 from sandbox.agents.turn import MAX_ID, MAX_JOINING
 from tests.support.cores import down, heard, up
