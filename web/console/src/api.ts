@@ -101,6 +101,15 @@ export interface NewShare extends Share {
   token: string;
 }
 
+/** A credential without its value. `everybody`: it is the operator's. `problem`: why it cannot be used; null while it can. */
+export interface Credential {
+  provider: string;
+  type: string;
+  setAt: string;
+  everybody: boolean;
+  problem: string | null;
+}
+
 /** `status` is 0 and `code` "unreachable" if there was no answer. `message` is a sentence for people. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -194,6 +203,10 @@ export const api = {
   shares: (id: string) => ask<{ shares: Share[] }>("GET", `${sandbox(id)}/shares`).then((answer) => answer.shares),
   share: (id: string, what: { ttl: number; label: string }) => ask<NewShare>("POST", `${sandbox(id)}/shares`, what),
   takeShareBack: (id: string, number: number) => ask<Share>("DELETE", `${sandbox(id)}/shares/${number}`),
+
+  credentials: () => ask<{ credentials: Credential[]; providers: string[] }>("GET", "/api/credentials"),
+  setCredential: (provider: string, key: string) => ask<Credential>("PUT", `/api/credentials/${encodeURIComponent(provider)}`, { type: "api", key }),
+  deleteCredential: (provider: string) => ask<{ provider: string }>("DELETE", `/api/credentials/${encodeURIComponent(provider)}`),
 
   terminals: (id: string) => ask<{ terminals: Terminal[] }>("GET", `${sandbox(id)}/terminals`).then((answer) => answer.terminals),
   closeTerminal: (id: string, name: string) => ask<void>("DELETE", `${sandbox(id)}/terminals/${encodeURIComponent(name)}`),

@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { about, AboutDialog } from "./about.tsx";
 import { Announcer } from "./announce.tsx";
 import { ApiError } from "./api.ts";
+import { credentials, CredentialsDialog } from "./credentials.tsx";
 import { arrive, leftOnPurpose, me, sandboxes, signOut } from "./house.ts";
 import { kept, own } from "./kept.ts";
 import { ActionDialogs } from "./list/actions.tsx";
@@ -16,7 +17,7 @@ import { SessionPage } from "./session/page.tsx";
 import { SignIn } from "./signin.tsx";
 import { chooseTheme, theme, themeChoice, type ThemeChoice } from "./theme.ts";
 import { Button } from "./ui/button.tsx";
-import { CloseIcon, InfoIcon, MenuIcon, MoonIcon, PlusIcon, ScreenIcon, SignOutIcon, SunIcon } from "./ui/icons.tsx";
+import { CloseIcon, InfoIcon, KeyIcon, MenuIcon, MoonIcon, PlusIcon, ScreenIcon, SignOutIcon, SunIcon } from "./ui/icons.tsx";
 import { Mark } from "./ui/mark.tsx";
 import { Menu } from "./ui/menu.tsx";
 import { attempt, Toasts } from "./ui/toast.tsx";
@@ -149,6 +150,7 @@ function Shell() {
       {creating.value ? <CreateDialog onClose={() => (creating.value = false)} /> : null}
       <ActionDialogs />
       {about.value ? <AboutDialog /> : null}
+      {credentials.value ? <CredentialsDialog /> : null}
     </div>
   );
 }
@@ -177,6 +179,7 @@ function AccountMenu() {
       items={[
         { label: who.email, hint: `Holdfast ${who.version}`, disabled: true, onSelect: () => {} },
         "line",
+        { label: "Credentials", icon: <KeyIcon />, onSelect: () => (credentials.value = true), "data-testid": "credentials" },
         { label: "About Holdfast", icon: <InfoIcon />, onSelect: () => (about.value = true), "data-testid": "about" },
         { label: "Sign out", icon: <SignOutIcon />, onSelect: () => void attempt(signOut, "You are still signed in"), "data-testid": "sign-out" },
       ]}
