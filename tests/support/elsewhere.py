@@ -55,7 +55,8 @@ def elsewhere(directory: Path, files: Path) -> Iterator[tuple[str, Path]]:
         finally:
             server.kill()
             server.wait()
-            server.stdout.close()
+            if server.stdout is not None:
+                server.stdout.close()
     finally:
         _ip("netns", "del", name)
 
