@@ -20,9 +20,9 @@ from tests.agents.test_scenario import converse, expected, remembers, told
 from tests.contract.sandbox import spec
 from tests.sandbox.containers import opened
 from tests.support.engine import DockerEngine, root_of
+from tests.support.fake_model.serving import INNER
 from tests.support.gateway import Gateway
 from tests.support.launcher import Launcher
-from tests.support.way_out import PORT, way_out
 
 IMAGE = "holdfast-test/libraries:1"
 WORKSHOP = "holdfast-test/workshop:1"  # with what agents' tools run
@@ -68,7 +68,7 @@ async def gateway(
     data.mkdir(mode=0o700)
     (data / "kit").symlink_to(kits_directory)
     async with Launcher() as launcher:
-        running = Gateway(data, **place, DOCKER_PULL="never", AGENTS_DIR=agents_dir, DEMO="true")
+        running = Gateway(data, **place, DOCKER_PULL="never", NETWORK_INNER=INNER, AGENTS_DIR=agents_dir, DEMO="true")
         running.launcher, running.tampering = launcher, FORGIVING
         async with running:
             yield running
@@ -80,22 +80,20 @@ async def gateway(
     ids=lambda each: each.name,
 )
 async def test_the_same_records_come_of_a_conversation_in_a_container(
-    gateway: Gateway, docker_engine: DockerEngine, model: str, under_test: AgentUnderTest
+    gateway: Gateway, model: str, under_test: AgentUnderTest
 ) -> None:
-    session_id, where = under_test.session, Model(f"http://127.0.0.1:{PORT}")
-    host, port = model.removeprefix("http://").split(":")
-    async with way_out(docker_engine, host, int(port)):
-        await gateway.create(session_id, agent=under_test.agent, envVars=where.variables)
-        async with talking(gateway, session_id) as talk:
-            await talk.send("start", model=where.name)
-        await converse(gateway, session_id, under_test)
-        await gateway.restart(kill=True)
-        async with talking(gateway, session_id) as talk:
-            await remembers(gateway, session_id, under_test, talk)
-            await order(gateway, session_id, "sleep")
-            shutil.rmtree(gateway.data_dir / "sandboxes" / session_id)
-            await order(gateway, session_id, "resume", envVars=where.variables)
-            await remembers(gateway, session_id, under_test, talk)
-            assert talk.errors == []
-        assert told(await settled(gateway, session_id)) == expected(under_test)
+    session_id, where = under_test.session, Model(model)
+    await gateway.create(session_id, agent=under_test.agent, network="outbound", envVars=where.variables)
+    async with talking(gateway, session_id) as talk:
+        await talk.send("start", model=where.name)
+    await converse(gateway, session_id, under_test)
+    await gateway.restart(kill=True)
+    async with talking(gateway, session_id) as talk:
+        await remembers(gateway, session_id, under_test, talk)
         await order(gateway, session_id, "sleep")
+        shutil.rmtree(gateway.data_dir / "sandboxes" / session_id)
+        await order(gateway, session_id, "resume", envVars=where.variables)
+        await remembers(gateway, session_id, under_test, talk)
+        assert talk.errors == []
+    assert told(await settled(gateway, session_id)) == expected(under_test)
+    await order(gateway, session_id, "sleep")
