@@ -616,7 +616,9 @@ class House:
         self._files = FileIdentity((self._settings.data_dir, *database_files(database)))
 
     def _host_denied(self, denied: Denied) -> None:
-        """Who runs the session reads it there; here it is for the operator."""
+        """The session's viewers read it, and the operator."""
+        if (actor := self.sessions.loaded.get(denied.session)) is not None:
+            actor.post(actor.viewers.show_denied_host, denied.host, denied.port, denied.reason, denied.entry)
         allow = f'"allow": ["{denied.entry}"]' if denied.entry else ""
         log.info(
             "egress.denied",

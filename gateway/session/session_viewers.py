@@ -122,6 +122,11 @@ class SessionViewers:
             watching.abort()
         return len(chats) + len(terminals)
 
+    def show_denied_host(self, host: str, port: int, reason: str, allow: str) -> None:
+        """A program of the sandbox was refused a host; `allow` is the entry of a list that would allow it, or ""."""
+        members = {"host": host, "port": port, "reason": reason, "allow": allow}
+        self.audience.tell(chat_frames.dump("session_status", status="host_denied", **members))
+
     def say_goodbye(self, retry_after: float) -> None:
         """The gateway leaves: stop reading viewers, and send them the time to come back. Frames read before are still
         processed."""

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.egress import process
 from tests.gateway.egress.proxies import HERE, host, plain
+from tests.support.chat import hear
 from tests.support.gateway import Gateway
 from tests.support.inside import Inside, inside
 from tests.support.waiting import until
@@ -49,6 +50,16 @@ async def test_with_no_network_a_program_is_told_so(gateway: Gateway, within: In
     assert "this session has network: none" in told
     assert "HTTPS_PROXY=http://127.0.0.1:3128" in told
     assert "NO_PROXY=127.0.0.1,localhost,::1" in told
+
+
+async def test_who_watches_a_session_sees_what_it_was_refused(gateway: Gateway, within: Inside) -> None:
+    await gateway.create("ann", network={"allow": ["a.example"]})
+    async with gateway.chat("ann") as socket:
+        await hear(socket, "welcome")
+        await within.shell("ann", "curl -sS https://b.example:8443/; curl -sS https://b.example:8443/")
+        shown = await hear(socket, lambda frame: frame.get("status") == "host_denied")
+    assert (shown["host"], shown["port"], shown["allow"]) == ("b.example", 8443, "b.example:8443")
+    assert "HOLDFAST_NETWORK" in shown["reason"]
 
 
 async def test_the_hosts_loopback_is_out_of_reach(gateway: Gateway, within: Inside) -> None:

@@ -103,6 +103,7 @@ export class Telling {
   }
 
   status(frame: Json): void {
+    if (frame.status === "host_denied") return this.note("host_denied", words(frame.reason) ?? "", frame);
     if (frame.status !== "agent_exited") return;
     if (this.answer.abandon()) this.shown = undefined;
     this.agent = agentAfter(this.agent, {});

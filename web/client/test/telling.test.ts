@@ -63,6 +63,14 @@ test("another process begins with nothing; what the last one left is a record", 
   assert.deepEqual(texts(made), ["m1", "words", "killed", "new"]);
 });
 
+test("a host that was refused is told of, and the answer goes on", () => {
+  const made = telling(record(1));
+  made.framed({ type: "chunk", _offset: 1, text: "wor" });
+  made.status({ status: "host_denied", host: "a.example", port: 443, reason: "a.example is not allowed", allow: "a.example" });
+  made.framed({ type: "chunk", _offset: 2, text: "ds" });
+  assert.deepEqual(texts(made).toSorted(), ["a.example is not allowed", "m1", "words"]);
+});
+
 test("a message is there once: waiting, acknowledged, as a record, whichever is heard first", () => {
   const made = telling(record(1));
   made.kept([{ cid: "mine", frame: { type: "message", content: "hi" }, order: 1, stage: "sent" }]);

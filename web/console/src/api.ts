@@ -10,14 +10,19 @@ export interface Me {
   demo: boolean;
   tokens: boolean;
   /** The network of a session that asks for none, and the most that this user may ask for. */
-  network: { default: Network; max: Network };
+  network: { default: Reach; max: Reach };
   limits: Limits;
 }
 
 /** A user's usage and limits. `used` is null if the gateway does not know it, or if the limit is a rate. */
 export type Limits = Record<"sessions" | "running" | "stored" | "requests" | "agentRecords", { used: number | null; max: number; setting: string }>;
 
-export type Network = "none" | "outbound";
+export type Reach = "none" | "outbound" | { allow: string[] };
+
+/** The kinds of `Reach`, as one chooses among them. */
+export type Network = "none" | "outbound" | "hosts";
+
+export const networkOf = (reach: Reach): Network => (typeof reach === "string" ? reach : "hosts");
 
 /** The providers. `image`: the default image there; null: none. `images`: patterns of further images that may be named.
  * `networks`: the networks available there. */
@@ -49,7 +54,7 @@ export interface NewSandbox {
   mode?: Mode;
   provider?: string;
   image?: string;
-  network?: Network;
+  network?: Reach;
   repoUrl?: string;
   repoBranch?: string;
   envVars?: Record<string, string>;

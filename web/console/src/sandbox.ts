@@ -1,6 +1,7 @@
 // A session as `GET /api/sandboxes` and the watch show it. The words are the protocol's.
 
 import type { Pull } from "@holdfast/client";
+import type { Reach } from "./api.ts";
 
 export type { Pull };
 export type Status = "starting" | "running" | "sleeping" | "paused" | "error" | "unrestored" | "needs_env" | "archived";
@@ -52,7 +53,7 @@ export interface Sandbox {
   hasWorkspace: boolean;
   title: string | null;
   metadata: Record<string, unknown> | null;
-  network: "none" | "outbound";
+  network: Reach;
   /** A name, a command, or a server; null: what the gateway runs unless told otherwise. */
   agent: string | string[] | { command: string | string[] } | null;
   /** The agent's identity and abilities; only in the answer for a single session. */

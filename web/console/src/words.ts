@@ -38,9 +38,10 @@ export const LEVEL: Record<string, string> = {
 /** Whether the store has nothing of it at all, so that what is on its disk may stay: the gateway names the way then. */
 export const mayKeepDisk = (one: Pick<Sandbox, "status" | "reason">): boolean => one.status === "unrestored" && (one.reason ?? "").includes("{keep:true} to go on");
 
-/** The meaning of the chosen network. With `outbound` the host's network is shared, and the text must say so. */
+/** The meaning of the chosen network. */
 export function networkWords(network: Network, most: Network, clones: boolean, possible: readonly Network[] = ["none", "outbound"]): string {
-  if (network === "outbound") return "The sandbox shares the host's network: it reaches the outside, the host's own services and what others run there, and it can be reached.";
+  if (network === "outbound") return "The sandbox reaches every public host, at the ports of the web. It reaches nothing of the gateway's own network, and nobody reaches it.";
+  if (network === "hosts") return "The sandbox reaches these hosts and nothing else, such as api.anthropic.com, *.github.com, ssh.example.com:22.";
   const own = possible.includes("outbound");
   const inside = !clones ? "The sandbox reaches nothing outside." : own || most === "none" ? "Without a network nothing can be cloned." : "The sandbox reaches nothing outside. The gateway clones the repository for it.";
   if (!own) return most === "none" || clones ? inside : `${inside} Sandboxes there have no way out yet.`;
@@ -134,5 +135,5 @@ export function agentHelp(name: string, network: Network): string {
   if (name === "demo") return "It needs no model: it repeats what you say, and does a few things on request.";
   if (name === "none") return "Terminals and files only. Nobody answers messages.";
   const key = KEY[name] ?? "the key of its model's provider";
-  return `It needs ${key} among the environment variables${network === "none" ? ", and a network (Outbound) to reach its model" : ""}, unless this gateway provides them.`;
+  return `It needs ${key} among the environment variables${network === "none" ? ", and a network that reaches its model" : ""}, unless this gateway provides them.`;
 }

@@ -79,7 +79,8 @@ test("what leaves a terminal without a program is said until there is one", () =
 });
 
 test("what a network means is said as it is, and what the gateway does not allow names the setting", () => {
-  assert.match(networkWords("outbound", "outbound", false), /shares the host's network.*can be reached/);
+  assert.match(networkWords("outbound", "outbound", false), /every public host.*nobody reaches it/);
+  assert.match(networkWords("hosts", "outbound", false), /these hosts and nothing else/);
   assert.equal(networkWords("none", "outbound", false), "The sandbox reaches nothing outside.");
   assert.match(networkWords("none", "none", false), /HOLDFAST_NETWORK_MAX/);
   assert.match(networkWords("none", "none", true), /nothing can be cloned.*HOLDFAST_NETWORK_MAX/);
@@ -147,7 +148,7 @@ test("only to agents that take it something is said while they work", () => {
 });
 
 test("what an agent needs is said before a session is made with it", () => {
-  assert.match(agentHelp("claude-code", "none"), /ANTHROPIC_API_KEY.*Outbound/);
+  assert.match(agentHelp("claude-code", "none"), /ANTHROPIC_API_KEY.*a network that reaches its model/);
   assert.doesNotMatch(agentHelp("codex", "outbound"), /Outbound/);
   assert.match(agentHelp("none", "none"), /Terminals/);
 });

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { api, ApiError, type Network, type NewSandbox } from "../api.ts";
+import { api, ApiError, type Me, type Network, networkOf, type NewSandbox } from "../api.ts";
 import type { Mode } from "@holdfast/client";
 import { learn, lookAtAgents, lookAtProviders, me } from "../house.ts";
 import { addressOf, go } from "../route.ts";
@@ -26,6 +26,11 @@ export function freshId(): string {
   return `${HOW[how % HOW.length]}-${WHAT[what % WHAT.length]}-${rest.map((byte) => LETTERS[byte % LETTERS.length]).join("")}`;
 }
 
+const NOTHING: Me["network"] = { default: "none", max: "none" };
+const NETWORKS: Record<Network, string> = { none: "None", outbound: "Outbound", hosts: "Hosts" };
+
+const networksWithin = (most: Network): Network[] => (most === "none" ? ["none"] : most === "hosts" ? ["none", "hosts"] : ["none", "outbound", "hosts"]);
+
 export async function create(id: string, what: NewSandbox): Promise<void> {
   const made = await api.create(id, what);
   markSeen(made.id, made.lastSeq);
@@ -43,9 +48,11 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
   const image = useSignal("");
   const where = providerOf(provider.value);
   const possible = where?.networks ?? ["none", "outbound"];
-  const allowed = me.value?.network ?? { default: "none", max: "none" };
-  const offered: Network[] = (allowed.max === "none" ? (["none"] as const) : (["none", "outbound"] as const)).filter((one) => possible.includes(one));
-  const wanted = useSignal<Network>(allowed.default);
+  const allowed = me.value?.network ?? NOTHING;
+  const offered = networksWithin(networkOf(allowed.max)).filter((one) => possible.includes(one === "hosts" ? "outbound" : one));
+  const wanted = useSignal<Network>(networkOf(allowed.default));
+  const known = typeof allowed.default === "string" ? allowed.max : allowed.default;
+  const hosts = useSignal(typeof known === "string" ? "" : known.allow.join(", "));
   const network: Network = offered.includes(wanted.value) ? wanted.value : "none";
   useEffect(() => {
     const look = (): void => void (lookAtProviders(), lookAtAgents());
@@ -71,7 +78,8 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
     else {
       busy.value = true;
       error.value = undefined;
-      const what: NewSandbox = { network };
+      const allow = hosts.value.split(/[\s,]+/).filter((one) => one);
+      const what: NewSandbox = { network: network !== "hosts" ? network : allow.length ? { allow } : "none" };
       if (agent.value) what.agent = agent.value;
       if (mode.value) what.mode = mode.value;
       if (where && provider.value !== undefined) what.provider = where.name;
@@ -128,11 +136,12 @@ export function CreateDialog({ onClose }: { onClose: () => void }) {
           {offered.map((one) => (
             <label key={one} class="segment">
               <input type="radio" name="network" value={one} checked={network === one} data-testid={`create-network-${one}`} onChange={() => (wanted.value = one)} />
-              <span>{one === "none" ? "None" : "Outbound"}</span>
+              <span>{NETWORKS[one]}</span>
             </label>
           ))}
         </div>
-        <p class="help" data-testid="create-network-help">{networkWords(network, allowed.max, repoUrl.value.trim() !== "", possible)}</p>
+        {network === "hosts" ? <input class="field" aria-label="Hosts" data-testid="create-hosts" value={hosts} onInput={(event) => (hosts.value = event.currentTarget.value)} /> : null}
+        <p class="help" data-testid="create-network-help">{networkWords(network, networkOf(allowed.max), repoUrl.value.trim() !== "", possible)}</p>
       </fieldset>
       <details class="advanced">
         <summary>Advanced</summary>
