@@ -39,6 +39,13 @@ ONES_OWN = {
     ("GET", "/api/providers"): '"providers":[{"name":"local"',
     ("POST", "/api/token"): '"token":"',
 }
+# What a user writes here is that user's own: a body is missing, there is nothing to remove, everything is left out.
+OWN_WRITES = {
+    ("PUT", "/api/credentials/{provider}"): 400,
+    ("DELETE", "/api/credentials/{provider}"): 404,
+    ("PUT", "/api/config"): 200,
+}
+OF_A_USER = ("/api/credentials", "/api/config")  # whom a service has to name
 # What the owner may do without changing the session for the tests that follow.
 HARMLESS = frozenset({"GET", "WS"})
 
@@ -106,7 +113,7 @@ class Reply:
 async def ask(gateway: Gateway, method: str, path: str, policy: RoutePolicy, headers: dict[str, str]) -> Reply:
     """Use the route on ada's session; an upgrade that succeeds is 101."""
     target = path.replace("{id}", SESSION).replace("{sessionId}", SESSION).replace("{number}", "1")
-    target = target.replace("{name}", "main").replace("{what}", "kill-bridge")
+    target = target.replace("{provider}", "openai").replace("{name}", "main").replace("{what}", "kill-bridge")
     target = target.replace("{generation}", "newest").replace("{path:path}", "")
     if method == "WS":
         query = f"?sessionId={SESSION}" if path == "/ws/v2" else ""
@@ -167,6 +174,9 @@ async def test_a_stranger_is_told_that_there_is_nothing(
         assert reply.status in (200, 201)
         assert ONES_OWN[method, path] in reply.text
         assert "ada" not in reply.text
+    elif (method, path) in OWN_WRITES:
+        assert reply.status == OWN_WRITES[method, path]
+        assert "ada" not in reply.text
     else:
         assert (reply.status, json.loads(reply.text)["code"]) == (404, "unknown_session")
     assert "private thought" not in reply.text
@@ -190,7 +200,8 @@ async def test_whoever_a_route_is_for_gets_in(gateway: Gateway, method: str, pat
     if Accept.USER in policy.accept:
         allowed.append(gateway.bearer("ada"))
     for headers in allowed if method in HARMLESS else []:
-        reply = await ask(gateway, method, path, policy, headers)
+        named = f"{path}?userId=ada" if path in OF_A_USER else path
+        reply = await ask(gateway, method, named, policy, headers)
         there_is_none = "{number}" in path and '"code":"unknown_letter"' in reply.text
         assert reply.status in (101, 200) or there_is_none
 
