@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import os
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -35,8 +36,9 @@ from gateway.config.version import version
 from gateway.egress.access import EgressAccess
 from gateway.egress.keeper import EgressKeeper
 from gateway.egress.messages import Denied, Setup
+from gateway.egress.model_gateway import ModelGateway
 from gateway.egress.policy import read_text, shown
-from gateway.egress.providers import ModelProviders
+from gateway.egress.spent_json import shown_spent
 from gateway.http.credentials.config import ConfigRoutes
 from gateway.http.credentials.credentials import CredentialRoutes
 from gateway.http.messages.dead_letters import DeadLetterRoutes, letters_kept
@@ -87,10 +89,13 @@ from gateway.sockets.raw import RawSocket
 from gateway.sockets.terminal import TerminalSocket
 from gateway.telemetry.telemetry import REDACTOR, Metrics
 from gateway.telemetry.watchdog import Watchdog
+from gateway.vault.credential import EVERYBODY
 from gateway.vault.keeper import VaultKeeper
+from gateway.vault.model_keys import VaultKeys
 from gateway.vault.oauth import CLIENTS
 from gateway.vault.vault import Vault
 from gateway.wiring import spool_owner
+from gateway.wiring.models import JOURNAL, make_providers, user_cost
 from gateway.wiring.objects import check_objects, make_objects
 from persistence.errors import CannotOpen, NoRoom, StoreBroken, StoreUnavailable
 from persistence.ports import MessageStore
@@ -339,7 +344,7 @@ class House:
         self.store = make_store(settings, secrets, self.door.fatal)
         self.hearing = StoreEvents()
         self.store.heard = self.hearing
-        self.providers = ModelProviders()
+        self.providers = make_providers(settings)
         self.vault_keeper = VaultKeeper(settings, secrets, self.store.users, CLIENTS, told=self.metrics.refreshed)
         made = (
             [fleet]
@@ -368,7 +373,17 @@ class House:
             Setup(inner=settings.network_inner, orphan_seconds=settings.orphan_after + 60.0),
             on_denied=self._host_denied,
         )
-        self.way_out = EgressAccess(self.egress)
+        self.models = ModelGateway(
+            self.egress,
+            self.providers,
+            VaultKeys(self.credentials),
+            journal=settings.data_dir / JOURNAL,
+            prices_file=settings.prices_file,
+            user_cost=user_cost(settings),
+            on_used=self.metrics.models_used,
+        )
+        given = read_sandbox_env(settings.sandbox_env_file) if settings.sandbox_env_file is not None else {}
+        self.way_out = EgressAccess(self.egress, self.models, given)
         self.sessions = SessionParts(
             self.store,
             self.queue,
@@ -422,15 +437,24 @@ class House:
         doorway = SocketAttacher(registry, drain, self._verifier, on_attach)
         routes = served(
             self._page,
-            SigninRoutes(self.signin, self._verifier, lambda: self.address, _about(settings), self._limits_of),
+            SigninRoutes(
+                self.signin,
+                self._verifier,
+                lambda: self.address,
+                _about(settings),
+                self._limits_of,
+                models=self._models_of,
+            ),
             HealthRoutes(version(), self.unready, self.degraded, self.metrics.render),
             OpenApiRoutes(version(), lambda: routes),
             ProviderRoutes(sessions.providers, {"docker": _image_rule(settings)}, settings.max_running),
             AgentRoutes(self.agents),
-            CredentialRoutes(self.vault_keeper, lambda: self.providers),
             ConfigRoutes(sessions.configs, self.credentials, lambda: self.providers),
+            CredentialRoutes(self.vault_keeper, lambda: self.providers, changed=self._keys_changed),
             OrphanRoutes(sessions.orphans),
-            SandboxRoutes(registry, catalogue, sessions.creation, troubles=self.credentials.troubles),
+            SandboxRoutes(
+                registry, catalogue, sessions.creation, troubles=self.credentials.troubles, spent=self.models.spent_by
+            ),
             SnapshotRoutes(registry, catalogue, sessions.branching, drain, self.vault),
             FileRoutes(catalogue, self.vault),
             MessageRoutes(registry, catalogue, self.store, self.hearing),
@@ -455,6 +479,13 @@ class House:
     async def _limits_of(self, user_id: str) -> dict[str, Any]:
         rates = Rates(self._settings.max_requests_per_user, self._settings.max_agent_records)
         return await shown_limits(user_id, self.sessions.quota, self.sessions.turns, rates)
+
+    def _keys_changed(self, user_id: str) -> None:
+        self.models.keys_changed(user_id, of_everybody=user_id == EVERYBODY)
+
+    def _models_of(self, user_id: str) -> dict[str, Any]:
+        today = self.models.spent_today(user_id, time.strftime("%Y-%m-%d", time.gmtime()))
+        return {"today": shown_spent(today), "budgetUsd": self._settings.budget_per_user}
 
     @property
     def credentials(self) -> Vault:
@@ -552,6 +583,7 @@ class House:
                 if self._recordings is not None:
                     open_parts.callback(self._recordings.close)
                 await open_parts.enter_async_context(self.egress)
+                open_parts.push_async_callback(self.models.close)
                 await open_parts.enter_async_context(self.sessions)
             except (CannotOpen, SandboxFailed, ObjectsRefused, ObjectsUnavailable) as error:
                 self.problem, self.no_room = str(error), isinstance(error, NoRoom)

@@ -59,7 +59,9 @@ def model_access(providers: Iterable[str], given: Collection[str] = ()) -> Model
         env |= _VARIABLES[name][0]
     files: dict[str, Any] = {}
     if led:
-        env["OPENCODE_CONFIG_CONTENT"] = json.dumps({"provider": {name: _opencode(name) for name in led}})
+        # Its own models are at a host of their own: it would begin with one of them.
+        opencode = {"disabled_providers": ["opencode"], "provider": {name: _opencode(name) for name in led}}
+        env["OPENCODE_CONFIG_CONTENT"] = json.dumps(opencode)
         files[".pi/models.json"] = {"providers": {name: _pi(name) for name in led}}
     if "google" in led:
         env["GEMINI_DEFAULT_AUTH_TYPE"] = "gemini-api-key"

@@ -5,7 +5,6 @@ another token if the first one was refused. One connection serves one request.
 """
 
 import asyncio
-import base64
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from gateway.egress.head import Headers, NotServed, end_to_end, request
 from gateway.egress.model_requests import head_back
 from gateway.egress.model_settings import ProviderKey, RouteSettings, read_route
 from gateway.egress.providers import ModelProvider
-from gateway.egress.repositories import GitRepository, git_request
+from gateway.egress.repositories import GitRepository, basic, git_request
 from gateway.egress.routes import Exchange
 from gateway.egress.stream import ByteStream, StreamLost
 from sandbox.client.http1 import HttpResponse
@@ -62,7 +61,7 @@ class GitRoute:
                     if key.key and key.key != settings.key:
                         settings = settings.with_key(key)
                         continue
-                return await self._pass_on(exchange.stream, settings, far, answer, pieces)
+                return await self._pass_on(exchange, settings, far, answer, pieces)
             finally:
                 far.close()
 
@@ -107,8 +106,9 @@ class GitRoute:
         return answer, pieces
 
     async def _pass_on(
-        self, near: ByteStream, settings: RouteSettings, far: ByteStream, answer: HttpResponse, pieces: deque[bytes]
+        self, exchange: Exchange, settings: RouteSettings, far: ByteStream, answer: HttpResponse, pieces: deque[bytes]
     ) -> None:
+        near = exchange.stream
         if 300 <= answer.status < 400:
             raise NotServed(502, f"{settings.repository} has moved: its host answered with a redirect")
         if answer.status in _REFUSED and not settings.key:
@@ -120,6 +120,7 @@ class GitRoute:
         while True:
             while pieces:
                 piece = pieces.popleft()
+                await exchange.share.take(len(piece))
                 await near.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             if answer.is_over:
                 return await near.write(b"0\r\n\r\n")
@@ -132,8 +133,7 @@ class GitRoute:
 def _headers(settings: RouteSettings, came: Headers, length: int | None) -> Headers:
     headers = [(b"Host", settings.provider.authority.encode()), *came, (b"Accept-Encoding", b"identity")]
     if settings.key:
-        said = base64.b64encode(f"{settings.key_user or 'git'}:{settings.key}".encode())
-        headers.append((b"Authorization", b"Basic " + said))
+        headers.append((b"Authorization", b"Basic " + basic(settings.key_user, settings.key).encode()))
     if length is None:
         headers.append((b"Transfer-Encoding", b"chunked"))
     elif length:

@@ -37,7 +37,8 @@ from gateway.egress.model_settings import (
 )
 from gateway.egress.providers import ModelProvider, ModelProviders
 from gateway.egress.repositories import ROUTE as GIT
-from gateway.egress.repositories import GitRepository, host_of, repository_of
+from gateway.egress.repositories import GitRepository, basic, host_of, repository_of
+from gateway.egress.spent_json import grown
 
 log = structlog.get_logger()
 
@@ -78,6 +79,7 @@ class ModelGateway:
         prices_file: Path | None = None,
         user_cost: int | None = None,
         on_spent: Callable[[str, Spent], None] = lambda session, spent: None,
+        on_used: Callable[[str, Spent], None] = lambda provider, more: None,
     ) -> None:
         self.providers = providers
         self.by_provider: dict[str, Spent] = {}
@@ -86,6 +88,7 @@ class ModelGateway:
         self._setup = ModelSetup(str(journal.absolute()), str(prices_file.absolute()) if prices_file else "")
         self.user_cost = user_cost
         self._on_spent = on_spent
+        self._on_used = on_used
         self._sessions: dict[str, Spent] = {}
         self._users: dict[str, Spent] = {}
         self._day = ""
@@ -119,8 +122,25 @@ class ModelGateway:
         return {name: msgspec.Raw(msgspec.json.encode(each)) for name, each in routes.items()}
 
     async def providers_of(self, user_id: str) -> list[str]:
-        """The providers for which the user's sessions have a key."""
-        return [name for name in self.providers.by_name if await self._keys.has(user_id, name)]
+        """Those for which the user's sessions have a key, as far as it can be told now."""
+        try:
+            return [name for name in self.providers.by_name if await self._keys.has(user_id, name)]
+        except Exception as error:
+            log.warning("egress.keys_unknown", cause=repr(error))
+            return []
+
+    async def clone_key(self, user_id: str, repo_url: str) -> str:
+        """What opens that repository, as HTTP's Basic has it; "": nothing is known to."""
+        repository = repository_of(repo_url)
+        host = None if repository is None else self.providers.git_host(repository.host)
+        if repository is None or host is None:
+            return ""
+
+        async def look(user_id: str, provider: str) -> ProviderKey:
+            return await self._keys.of_repository(user_id, host, repository)
+
+        found = await self._look(look, user_id, "", host.name)
+        return basic(host.key_user, found.key) if found.key else ""
 
     def keys_changed(self, user_id: str, *, of_everybody: bool = False) -> None:
         """Credentials were set or deleted: send the present ones to running sessions."""
@@ -153,7 +173,9 @@ class ModelGateway:
         if totals.day != self._day:
             self._day, self._users = totals.day, {}
         self._users |= _read(totals.users)
-        self.by_provider = _read(totals.providers)
+        for provider, spent in _read(totals.providers).items():
+            self._on_used(provider, grown(spent, self.by_provider.get(provider, Spent())))
+            self.by_provider[provider] = spent
         for session, spent in _read(totals.sessions).items():
             if self._sessions.get(session) != spent:
                 self._sessions[session] = spent

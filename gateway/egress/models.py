@@ -120,7 +120,7 @@ class ModelRoute:
         settings = await self._with_key(exchange.policy.session, settings)
         if not passed.metered:
             answer = await self._ask(exchange, settings, passed, body)
-            return await self._pass_on(exchange.stream, settings.provider, answer, None)
+            return await self._pass_on(exchange, settings.provider, answer, None)
         asked = read_asked(body, passed.model)
         name = await self._enter(exchange, settings, asked, len(body))
         meter: Meter | None = None
@@ -130,7 +130,7 @@ class ModelRoute:
             if answer.head.status == 200:
                 kind = answer.head.headers.get(b"content-type", b"")
                 meter = Meter(passed.api, streamed=kind.startswith(b"text/event-stream"))
-            await self._pass_on(exchange.stream, settings.provider, answer, meter)
+            await self._pass_on(exchange, settings.provider, answer, meter)
             whole = True
         finally:
             reading = meter.read(sent_bytes=len(body), whole=whole) if meter is not None else None
@@ -176,11 +176,11 @@ class ModelRoute:
             raise ModelRefusal(502, f"{provider.name} broke the connection off", "unreachable") from None
 
     async def _pass_on(
-        self, near: ByteStream, provider: ModelProvider, answer: OriginAnswer, meter: Meter | None
+        self, exchange: Exchange, provider: ModelProvider, answer: OriginAnswer, meter: Meter | None
     ) -> None:
         """Raises OSError or TimeoutError if the answer is cut off: then the sandbox's connection ends in the middle,
         too."""
-        head = answer.head
+        head, near = answer.head, exchange.stream
         try:
             if 300 <= head.status < 400 and head.status != 304:
                 words = f"{provider.name} answered with a redirect ({head.status}), which is not followed"
@@ -190,6 +190,7 @@ class ModelRoute:
             while piece := await answer.read():
                 if meter is not None:
                     meter.feed(piece)
+                await exchange.share.take(len(piece))
                 await near.write(piece if length is not None else b"%x\r\n%b\r\n" % (len(piece), piece))
             if length is None:
                 await near.write(b"0\r\n\r\n")

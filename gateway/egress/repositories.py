@@ -7,6 +7,7 @@ carry keys of other places.
 """
 
 import re
+from base64 import b64encode
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -78,6 +79,10 @@ def host_of(repository: GitRepository, providers: ModelProviders) -> ModelProvid
     if known is not None:
         return known
     return ModelProvider(repository.host, f"https://{repository.host}", (Api.GIT,), KeyHeader.BASIC, key_user="git")
+
+
+def basic(user: str, key: str) -> str:
+    return b64encode(f"{user or 'git'}:{key}".encode()).decode()
 
 
 def git_config(repository: GitRepository, proxy: str) -> dict[str, str]:

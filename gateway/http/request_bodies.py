@@ -56,6 +56,8 @@ A_SIDE = f"a whole number from 1 to {MAX_SIDE}; cols and rows are given together
 TRUE_OR_FALSE = "true or false"
 A_NETWORK = 'none, outbound, or {"allow": [hosts]}'
 SOME_LIMITS = "an object with any of memory, cpus, pids"
+A_BUDGET = "an object with any of usd, a number up to 1000000, and tokens, a whole number"
+BUDGET: Mapping[str, tuple[Any, float]] = {"usd": (int | float, 10**6), "tokens": (int, 10**15)}
 # Written and bounded as the settings HOLDFAST_LIMIT_* are.
 LIMITS: Mapping[str, tuple[str, Callable[[str], float]]] = {
     "memory": (
@@ -175,6 +177,15 @@ class WishBody(ChangeBody):
             additionalProperties=False,
         ),
     ] = None
+    budget: Annotated[
+        dict[str, Any] | None,
+        meaning("what it may spend on models in all: usd, tokens; left out: no limit of its own"),
+        must(A_BUDGET),
+        schema(
+            properties={"usd": {"type": ["number", "null"]}, "tokens": {"type": ["integer", "null"]}},
+            additionalProperties=False,
+        ),
+    ] = None
 
 
 class WakeBody(JsonBody):
@@ -252,6 +263,7 @@ def read_wish(body: WishBody) -> Wish:
         metadata=_metadata(body.metadata),
         sleep_after=_sleep_after(body.sleep_after),
         limits=_limits(body.limits),
+        budget=_budget(body.budget),
         provider=_text("provider", body.provider, 64),
         image=_image(body.image),
     )
@@ -432,6 +444,18 @@ def _limits(value: dict[str, Any] | None) -> ResourceLimits:
     if unknown := sorted(value.keys() - LIMITS.keys()):
         raise unknown_members([f"limits.{name}" for name in unknown], [f"limits.{name}" for name in LIMITS])
     return convert({name: _limit(name, each) for name, each in value.items() if each is not None}, ResourceLimits)
+
+
+def _budget(value: dict[str, Any] | None) -> dict[str, float] | None:
+    if not value:
+        return None
+    if unknown := sorted(value.keys() - BUDGET.keys()):
+        raise unknown_members([f"budget.{name}" for name in unknown], [f"budget.{name}" for name in BUDGET])
+    for name, each in value.items():
+        kind, most = BUDGET[name]
+        if each is not None and (isinstance(each, bool) or not isinstance(each, kind) or not 0 <= each <= most):
+            raise bad_member(f"budget.{name}", A_BUDGET)
+    return {name: each for name, each in value.items() if each is not None} or None
 
 
 def _limit(name: str, value: Any) -> float:

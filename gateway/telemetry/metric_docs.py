@@ -290,6 +290,11 @@ ROWS = (
         "OAuth tokens asked for, by `result`: refreshed, refused (its owner has to set the credential again) or away",
         alarm="refused or away growing",
     ),
+    MetricRow(("model_requests_total",), "metered requests to models, by `provider`"),
+    MetricRow(
+        ("model_tokens_total",), "tokens of models, by `provider` and `kind`: input, output, cache_read, cache_write"
+    ),
+    MetricRow(("model_cost_usd_total",), "USD spent on models that have a price, by `provider`"),
     MetricRow(
         ("refusals_total",),
         "by `reason`",

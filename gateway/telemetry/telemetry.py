@@ -21,6 +21,8 @@ from prometheus_client.registry import Collector
 
 from gateway.agents.catalogue import CORES
 from gateway.config.settings import SecretStr
+from gateway.egress.budget import Spent
+from gateway.egress.prices import NANO
 from gateway.protocol.text import UNSEEN
 from gateway.telemetry.bounded_labels import OTHERS, BoundedLabels
 from gateway.telemetry.counter import PlainCounter
@@ -299,6 +301,13 @@ class Metrics:
             ["result"],
             registry=registry,
         )
+        self.model_requests = Counter(
+            "holdfast_model_requests", "Requests to models that are metered", ["provider"], registry=registry
+        )
+        self.model_tokens = Counter(
+            "holdfast_model_tokens", "Tokens of models", ["provider", "kind"], registry=registry
+        )
+        self.model_cost = Counter("holdfast_model_cost_usd", "USD spent on models", ["provider"], registry=registry)
         self.refusals = Counter("holdfast_refusals", "Refused, by reason", ["reason"], registry=registry)
 
     def _timed(self, name: str, help: str, bounds: Sequence[float]) -> LatencyHistogram:
@@ -350,6 +359,16 @@ class Metrics:
     def refreshed(self, result: str) -> None:
         """A provider was asked for fresh tokens. `result` is one of a fixed set."""
         self.credential_refreshes.labels(result).inc()
+
+    def models_used(self, provider: str, more: Spent) -> None:
+        """`provider` is one that the settings name."""
+        self.model_requests.labels(provider).inc(more.requests)
+        tokens = more.tokens
+        kinds = ("input", "output", "cache_read", "cache_write")
+        counts = (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write)
+        for kind, count in zip(kinds, counts, strict=True):
+            self.model_tokens.labels(provider, kind).inc(count)
+        self.model_cost.labels(provider).inc(more.cost / NANO)
 
     def refused(self, reason: str) -> None:
         """Count a refusal. `reason` is one of a fixed set of codes, never a client's text."""

@@ -92,7 +92,8 @@ class CodexCore:
         has_file = f"{where}/config.toml" in past.found
         self.is_configured = has_file and not wanted.env.get(OURS)
         settings = [] if self.is_configured else ["features.default_mode_request_user_input=true"]
-        if not has_file and f"{where}/auth.json" not in past.found:
+        is_led = bool(wanted.env.get(OURS))  # to the proxy, whatever else a configuration says
+        if is_led or (not has_file and f"{where}/auth.json" not in past.found):
             settings += words.provider(wanted.env.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
         flags = [word for setting in settings for word in ("-c", setting)]
         files = () if self.is_configured else (HomeFile(f"{where}/rules/holdfast.rules", words.RULES),)

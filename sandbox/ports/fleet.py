@@ -23,6 +23,7 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     repo_url: str | None = None
     repo_branch: str | None = None
+    clone_key: str = field(default="", repr=False)  # for the clone alone, as HTTP's Basic has it; "": it needs none
     hold: bool = False  # the agent may not start before `Tree.release`
     empty: bool = False  # begin with empty roots; the old ones stay beside them
     limits: ResourceLimits = NO_LIMITS

@@ -84,12 +84,19 @@ class ResealedJson(JsonAnswer):
 
 
 class CredentialRoutes:
-    """`providers` returns the present ones."""
+    """`providers` returns the ones there are; `changed` is called with the user whose credentials have changed."""
 
-    def __init__(self, keeper: VaultKeeper, providers: Callable[[], ModelProviders]) -> None:
+    def __init__(
+        self,
+        keeper: VaultKeeper,
+        providers: Callable[[], ModelProviders],
+        *,
+        changed: Callable[[str], None] = lambda user_id: None,
+    ) -> None:
         self._keeper = keeper
         self._vault = keeper.vault
         self._providers = providers
+        self._changed = changed
 
     @route(
         "GET", ALL, LIFECYCLE, "listCredentials", "A user's credentials, and everybody's, without values",
@@ -119,6 +126,7 @@ class CredentialRoutes:
             kept = await self._vault.put(whose, provider.name, value)
         except TooManyCredentials as error:
             raise ApiError(409, "too_many_credentials", str(error)) from None
+        self._changed(whose)
         return answer(_json(kept, everybody=whose == EVERYBODY))
 
     @route(
@@ -133,6 +141,7 @@ class CredentialRoutes:
         _note("delete", principal(request), whose, name if self._providers().get(name) else "")
         if not await self._vault.delete(whose, name):
             raise ApiError(404, "no_credential", "there is no credential for that provider")
+        self._changed(whose)
         return answer(DeletedCredential(name))
 
     @route(

@@ -126,6 +126,26 @@ class NeededCredential(JsonAnswer):
     problem: Annotated[str, meaning("why the one there is cannot be used")]
 
 
+class ModelsJson(JsonAnswer):
+    """What it has spent on models in all."""
+
+    requests: Whole
+    input_tokens: Annotated[Whole, meaning("without those of a cache")]
+    output_tokens: Whole
+    cache_read_tokens: Whole
+    cache_write_tokens: Whole
+    cost_usd: Annotated[float, meaning("of what has a price")]
+    unpriced_tokens: Annotated[Whole, meaning("of models without a price: their cost is unknown")]
+    estimated: Annotated[Whole, meaning("requests that did not say what they cost")]
+
+
+class BudgetJson(JsonAnswer):
+    """Of its creator."""
+
+    usd: float | UnsetType = UNSET
+    tokens: Whole | UnsetType = UNSET
+
+
 class SessionJson(JsonAnswer):
     id: SessionId
     user_id: Owner
@@ -147,6 +167,7 @@ class SessionJson(JsonAnswer):
     title: str | None
     metadata: dict[str, Any]
     sleep_after: Annotated[float | None, meaning("seconds; null: as HOLDFAST_SLEEP_AFTER says")]
+    budget: Annotated[BudgetJson | None, meaning("what it may spend on models; null: no limit of its own")]
     network: Network
     agent: Annotated[
         list[str] | str | AgentServerJson | None,
@@ -169,6 +190,7 @@ class SessionJson(JsonAnswer):
         list[NeededCredential] | UnsetType,
         meaning("of one session alone: what has to be set again by PUT /api/credentials/{provider}"),
     ] = UNSET
+    models: Annotated[ModelsJson | UnsetType, meaning("of one session alone")] = UNSET
     usage: Annotated[UsageJson | UnsetType | None, meaning("of one session alone; null likewise")] = UNSET
 
 

@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.auth.policy import LIFECYCLE, LIFECYCLE_OR_GUEST, LIFECYCLE_SESSION, RoutePolicy
+from gateway.egress.budget import Spent
+from gateway.egress.spent_json import shown_spent
 from gateway.feed.feed import moved_members
 from gateway.http.access import note_asked, owned, principal
 from gateway.http.concurrency import ConcurrencyLimit
@@ -73,12 +75,14 @@ class SandboxRoutes:
         creation: SessionCreation,
         *,
         troubles: Callable[[str], Awaitable[dict[str, str]]] = _no_troubles,
+        spent: Callable[[str], Spent] = lambda session_id: Spent(),
     ) -> None:
-        """`troubles`: why credentials of a user cannot be used, by provider."""
+        """`troubles`: why credentials of a user cannot be used, by provider; `spent`: by a session, on models."""
         self._registry = registry
         self._catalogue = catalogue
         self._creation = creation
         self._troubles = troubles
+        self._spent = spent
         self._gates = ConcurrencyLimit(LISTS, "lists of sessions")
 
     @route(
@@ -153,6 +157,7 @@ class SandboxRoutes:
         described = actor.describe()
         described["sync"]["history"] = [moved_members(moved) for moved in actor.workspace.sync.history]
         needed = await _needed_credentials(self._troubles(actor.user_id))
+        described["models"] = shown_spent(self._spent(actor.id))
         of_one = {"terminals": terminals, "agentStatus": agent_status(actor), "needsCredentials": needed}
         return answer(described | of_one | await _resources(actor.sandbox))
 

@@ -17,9 +17,11 @@ from gateway.auth.origin import own_origin
 from gateway.auth.policy import ADMINS, OWN_PAGE, PUBLIC, SIGNED_IN
 from gateway.auth.signin import SIGNED_IN_SECONDS, SignIn
 from gateway.auth.tokens import Principal, TokenError, TokenVerifier
+from gateway.egress.budget import Spent
+from gateway.egress.spent_json import shown_spent
 from gateway.http.access import principal
 from gateway.http.responses import UNCACHED, answer, read_body
-from gateway.http.sessions.answers import Network
+from gateway.http.sessions.answers import ModelsJson, Network
 from gateway.protocol.errors import ApiError
 from gateway.routing.json_types import JsonAnswer, JsonBody, Nothing, Time, Whole, meaning, must, schema
 from gateway.routing.parameters import Parameter
@@ -63,6 +65,13 @@ class LimitsOfUser(JsonAnswer):
     agent_records: Limit
 
 
+class ModelsOfUser(JsonAnswer):
+    """Of all sessions of the user at this gateway."""
+
+    today: Annotated[ModelsJson, meaning("since 00:00 UTC")]
+    budget_usd: Annotated[float | None, meaning("HOLDFAST_BUDGET_PER_USER; null: no limit")]
+
+
 class Networks(JsonAnswer):
     default: Network
     max: Network
@@ -74,6 +83,7 @@ class Me(SignedIn):
     tokens: Annotated[bool, meaning("whether `POST /api/token` signs any here")]
     network: Networks
     limits: LimitsOfUser
+    models: ModelsOfUser
 
 
 class TokenJson(JsonAnswer):
@@ -84,6 +94,10 @@ class TokenJson(JsonAnswer):
 class LinkJson(JsonAnswer):
     url: Annotated[str, schema(format="uri")]
     expires_at: Time
+
+
+def _no_models(user_id: str) -> dict[str, Any]:
+    return {"today": shown_spent(Spent()), "budgetUsd": None}
 
 
 class SigninRoutes:
@@ -98,6 +112,7 @@ class SigninRoutes:
         about: Mapping[str, Any],
         limits: Callable[[str], Awaitable[Mapping[str, Any]]],
         *,
+        models: Callable[[str], Mapping[str, Any]] = _no_models,
         utcnow: Callable[[], float] = time.time,
     ) -> None:
         self._signin = signin
@@ -105,6 +120,7 @@ class SigninRoutes:
         self._address = address
         self._about = about
         self._limits = limits
+        self._models = models
         self._utcnow = utcnow
 
     @route(
@@ -155,7 +171,15 @@ class SigninRoutes:
     async def me(self, request: Request) -> Response:
         who = principal(request)
         limits = await self._limits(who.user_id)
-        return answer({**_described(who), **self._about, "tokens": self._signin.signs, "limits": limits})
+        return answer(
+            {
+                **_described(who),
+                **self._about,
+                "tokens": self._signin.signs,
+                "limits": limits,
+                "models": self._models(who.user_id),
+            }
+        )
 
     @route(
         "POST", "/api/token", SIGNED_IN, "shortToken",

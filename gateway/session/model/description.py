@@ -59,6 +59,7 @@ def describe(
         "title": spec.title,
         "metadata": spec.metadata,
         "sleepAfter": spec.sleep_after,
+        "budget": spec.budget,
         "network": shown(read_text(spec.network)),
         "agent": _agent(spec),
         "events": spec.events,

@@ -1,10 +1,11 @@
 """The ports through which a session's parts use their surroundings: each part takes the few that it needs."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from gateway.egress.way import WayInside, WayWanted
 from gateway.limits.images import ImageRule
 from gateway.limits.inbound_bytes import InboundBytes
 from gateway.limits.network import NetworkRule
@@ -159,8 +160,13 @@ class Notices(Protocol):
 class WayOut(Protocol):
     """The proxy by which the programs of sandboxes reach hosts. Its methods return at once."""
 
-    def opened(self, session_id: str, user_id: str, network: str, sandbox: Sandbox) -> None:
-        """The session's sandbox runs, and its programs may reach `network`. May be called again."""
+    async def inside(self, user_id: str, level: str, given: Collection[str], repo_url: str | None) -> WayInside:
+        """What a sandbox of that level is told of the proxy before it starts. `given` are the names of the session's
+        own variables. Raises nothing: what is not known is left out."""
+        ...
+
+    def opened(self, session_id: str, user_id: str, wanted: WayWanted, sandbox: Sandbox) -> None:
+        """The session's sandbox runs, and its programs may reach what is `wanted`. May be called again."""
         ...
 
     def ended(self, session_id: str) -> None:
@@ -175,7 +181,10 @@ class WayOut(Protocol):
 class NoWayOut:
     """Where no proxy is: in tests of sessions alone, and where a recording is played."""
 
-    def opened(self, session_id: str, user_id: str, network: str, sandbox: Sandbox) -> None:
+    async def inside(self, user_id: str, level: str, given: Collection[str], repo_url: str | None) -> WayInside:
+        return WayInside()
+
+    def opened(self, session_id: str, user_id: str, wanted: WayWanted, sandbox: Sandbox) -> None:
         pass
 
     def ended(self, session_id: str) -> None:

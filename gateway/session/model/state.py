@@ -16,6 +16,9 @@ from msgspec import UNSET, UnsetType
 
 from gateway.agents.launch import AgentLaunch
 from gateway.auth.shares import Shares
+from gateway.egress.budget import SpendLimit
+from gateway.egress.prices import NANO
+from gateway.egress.way import NO_WAY, WayInside
 from gateway.limits.network import way_out
 from gateway.protocol.stored_members import Unknown, arguments, dump
 from gateway.vault.env_names import providers_of
@@ -50,6 +53,7 @@ class Wish:
     metadata: dict[str, Any] | None = None
     sleep_after: float | None = None
     limits: ResourceLimits = NO_LIMITS
+    budget: dict[str, float] | None = None  # usd, tokens
     provider: str | None = None
     image: str | None = None
     agent_name: str | None = None  # an agent of the catalogue, instead of a command
@@ -87,6 +91,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
     agent_told: dict[str, str] = {}  # the agent's name, version and model, as it reported them
     events: str | None = None  # "all": frames that an agent's core does not know are passed on, too
     config: dict[str, Any] | None = None  # of its agent, over its user's: as gateway/agents/config.py keeps it
+    budget: dict[str, float] | None = None  # of models: usd, tokens; None: no limit of its own
     agent_server: dict[str, str] | None = None  # address of the command, if it is a server: connect, health
     _unknown: Unknown = None
 
@@ -95,6 +100,11 @@ class SessionSpec(msgspec.Struct, frozen=True):
         """The limits that its creator asked for, as far as this version knows their names."""
         members = self.limits or {}
         return ResourceLimits(**{name: members[name] for name in ResourceLimits.__struct_fields__ if name in members})
+
+    @property
+    def spend_limit(self) -> SpendLimit:
+        usd, tokens = ((self.budget or {}).get(name) for name in ("usd", "tokens"))
+        return SpendLimit(None if usd is None else round(usd * NANO), None if tokens is None else int(tokens))
 
     def start_line(self) -> bytes | None:
         """The first line that a new agent process reads."""
@@ -148,6 +158,7 @@ def spec_members(wish: Wish, network: str = "none") -> dict[str, Any]:
         "env_providers": providers_of(wish.env),
         "sleep_after": wish.sleep_after,
         "limits": msgspec.structs.asdict(wish.limits) if wish.limits.any else None,
+        "budget": wish.budget,
         "limits_granted": wish.by_service and wish.limits.any,
         "image": wish.image,
         "image_granted": wish.by_service and wish.image is not None,
@@ -166,6 +177,7 @@ def sandbox_spec(
     has_snapshot: bool = False,
     empty: bool = False,
     limits: ResourceLimits = NO_LIMITS,
+    way: WayInside = NO_WAY,
 ) -> SandboxSpec:
     """The request to the provider. `agent` is the command line of its agent; `limits` are the limits that the rule
     grants. A workspace that will be restored, or that begins empty, is not cloned."""
@@ -185,7 +197,9 @@ def sandbox_spec(
         image_id=spec.image_id,
         image_digest=spec.image_digest,
         core=agent.core,
-        agent_env=agent.env,
+        agent_env={**agent.env, **way.env},
+        home_files=way.files,
+        clone_key=way.clone_key,
         agent_libc=agent.libc,
         agent_server=agent.server,
         all_events=spec.events == ALL_EVENTS,

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from gateway.agents.agents import Agents
+from gateway.egress.way import WayWanted
 from gateway.protocol.errors import ApiError
 from gateway.session.conversation.log import SessionLog
 from gateway.session.model.ports import Host
@@ -157,6 +158,7 @@ class SandboxWork:
             has_snapshot=kept,
             empty=effect.empty,
             limits=self._host.limits.resources.given(asked, granted=granted),
+            way=await self._host.way_out.inside(self._host.user_id, self._sandbox.level, env, session.spec.repo_url),
         )
         try:
             await self._fleet.start(spec, partial(self._image.hear, effect.number))
@@ -195,7 +197,8 @@ class SandboxWork:
         except (LinkRefused, SandboxFailed) as error:
             return on_.DialRefused(number, str(error))
         spec = self._log.spec
-        self._host.way_out.opened(self._log.id, self._host.user_id, spec.network, self._sandbox)
+        wanted = WayWanted(spec.network, spec.repo_url, spec.spend_limit)
+        self._host.way_out.opened(self._log.id, self._host.user_id, wanted, self._sandbox)
         return dialled
 
     def has_env(self) -> bool:

@@ -50,7 +50,7 @@ class OutsideClones:
                 f"there can be none: {self._problem}. Install bubblewrap 0.8 or newer"
             )
 
-    async def clone(self, home: SandboxHome, user: ContainerUser, url: str, branch: str | None) -> None:
+    async def clone(self, home: SandboxHome, user: ContainerUser, url: str, branch: str | None, key: str = "") -> None:
         """Clone into the empty workspace of a session whose container does not run; what is cloned belongs to `user`.
         Raises SandboxFailed, OSError."""
         self.check(url, branch)
@@ -60,7 +60,7 @@ class OutsideClones:
             if user.given:
                 give_tree(tree, user.owner, user.owner_group)
 
-        await self._cloning.clone(home, self._level, url, branch, give=give)
+        await self._cloning.clone(home, self._level, url, branch, key=key, give=give)
 
     def _contained(self) -> Contained:
         level = Contained(self._bwrap or bubblewrap.find(), self._host.data_dir, SandboxLimits(), self._readable)

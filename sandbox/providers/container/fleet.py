@@ -218,7 +218,7 @@ class ContainerFleet:
         try:
             await self._make(home, grounds.user, empty=spec.empty)
             if spec.repo_url is not None and home.workspace_is_empty():
-                await self._clones.clone(home, grounds.user, spec.repo_url, spec.repo_branch)
+                await self._clones.clone(home, grounds.user, spec.repo_url, spec.repo_branch, spec.clone_key)
             passwd = await self._accounts(image, grounds.user)
             await self._launch(home, spec, grounds, image, passwd)
         except OSError as exc:

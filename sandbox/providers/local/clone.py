@@ -83,11 +83,17 @@ def command(url: str, branch: str | None, into: str, pin: Pin | None) -> list[st
     return [*argv, "--", url, into]
 
 
-def environment(base: dict[str, str]) -> dict[str, str]:
+def environment(base: dict[str, str], url: str = "", key: str = "") -> dict[str, str]:
     """git's environment: the sandbox's without the session's secrets, and without anything that git could ask or
-    read."""
+    read. `key` opens the repository at `url`, as HTTP's Basic has it; nothing of it is written."""
+    opens = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"http.{url}.extraHeader",
+        "GIT_CONFIG_VALUE_0": f"Authorization: Basic {key}",
+    }
     return {
         **base,
+        **(opens if key else {}),
         "GIT_ALLOW_PROTOCOL": "https",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_CONFIG_NOSYSTEM": "1",

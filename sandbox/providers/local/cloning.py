@@ -42,6 +42,7 @@ class Cloning:
         url: str,
         branch: str | None,
         *,
+        key: str = "",
         give: Callable[[Path], None] = lambda tree: None,
     ) -> None:
         """Clone as a sandbox of that level would, on the host's network. The workspace must be empty, or missing;
@@ -63,7 +64,7 @@ class Cloning:
         try:
             inside = level.places(home).workspace if level.name == "contained" else str(workspace)
             command = clone.command(url, branch, f"{inside}/repository", pin)
-            env = clone.environment({**plain_env(home), **self._env, "HOME": f"{inside}"})
+            env = clone.environment({**plain_env(home), **self._env, "HOME": f"{inside}"}, url, key)
             with level.one_shot(staging, "outbound", command) as git:
                 await one_shot.run(git, env, timeout=self._seconds)
             await asyncio.to_thread(give, workspace / "repository")

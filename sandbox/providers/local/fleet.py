@@ -158,7 +158,7 @@ class LocalFleet:
                     await make_roots(self._host, self._level, home, seconds=self._start_timeout)
                 if spec.repo_url is not None and home.workspace_is_empty():
                     self.check(spec)
-                    await self._cloning.clone(home, self._level, spec.repo_url, spec.repo_branch)
+                    await self._cloning.clone(home, self._level, spec.repo_url, spec.repo_branch, key=spec.clone_key)
                 await self._launch(home, spec)
             except OSError as exc:
                 raise SandboxFailed(f"the sandbox could not be started: {exc.strerror or exc}") from exc

@@ -19,6 +19,8 @@ from gateway.auth.shares import ShareKey
 from gateway.auth.signin import SIGNED_IN_SECONDS, TOKEN_SECONDS, SignIn
 from gateway.auth.tickets import Tickets
 from gateway.auth.tokens import SharedSecret, TokenVerifier, mint
+from gateway.egress.budget import Spent
+from gateway.egress.spent_json import shown_spent
 from gateway.http.responses import EXCEPTION_HANDLERS
 from gateway.http.site.signin import SigninRoutes
 from gateway.routing.route import served
@@ -314,6 +316,7 @@ async def test_me_is_whose_credentials_these_are(desk: Desk) -> None:
     ends = "2027-01-22T08:00:00.000Z"
     limits = {"sessions": {"used": 1, "max": 2, "setting": "ada"}}
     about = {"version": "1.2.3", "demo": False, "tokens": True, "limits": limits}
+    about["models"] = {"today": shown_spent(Spent()), "budgetUsd": None}
     assert answer.json() == {**ADA, "expiresAt": ends, **about}
     assert answer.headers["cache-control"] == "no-store"
 

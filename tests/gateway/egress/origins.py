@@ -21,6 +21,7 @@ from gateway.egress.providers import ModelProvider, ModelProviders, read_provide
 from gateway.egress.repositories import GitRepository
 from tests.gateway.egress.proxies import HERE, Proxied, host
 from tests.support.tls import self_signed
+from tests.support.waiting import until
 
 Script = Callable[["AskedOrigin", asyncio.StreamWriter], Awaitable[bool]]
 
@@ -46,25 +47,32 @@ class ModelOrigin:
     asked: list[AskedOrigin] = field(default_factory=list)
     connections: int = 0
     script: Script | None = None
+    open: set[asyncio.StreamWriter] = field(default_factory=set)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        while True:
-            try:
-                lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            except asyncio.IncompleteReadError:
-                return
-            method, target, _ = lines[0].split(" ")
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
-            body = await reader.readexactly(int(headers.get("content-length", "0")))
-            asked = AskedOrigin(method, target, headers, body)
-            self.asked.append(asked)
-            if self.script is None or not await self.script(asked, writer):
-                said = answer(target.partition("?")[0], asked.json)
-                if isinstance(said, bytes):
-                    await stream(writer, said)
-                else:
-                    await whole(writer, 404 if said is None else 200, said or {"error": {}})
+        self.open.add(writer)
+        try:
+            while True:
+                await self._answer(reader, writer)
+        except asyncio.IncompleteReadError:  # hung up
+            pass
+        finally:
+            self.open.discard(writer)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        method, target, _ = lines[0].split(" ")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        asked = AskedOrigin(method, target, headers, body)
+        self.asked.append(asked)
+        if self.script is None or not await self.script(asked, writer):
+            said = answer(target.partition("?")[0], asked.json)
+            if isinstance(said, bytes):
+                await stream(writer, said)
+            else:
+                await whole(writer, 404 if said is None else 200, said or {"error": {}})
 
     def providers(self, *names: str) -> ModelProviders:
         """Those names at this origin; all others where they are."""
@@ -100,7 +108,12 @@ async def model_origin(directory: Path) -> AsyncIterator[ModelOrigin]:
     origin = ModelOrigin(certificate=str(certificate))
     async with host(origin.serve, ssl=context) as port:
         origin.port = port
-        yield origin
+        try:
+            yield origin
+        finally:
+            for writer in list(origin.open):
+                writer.transport.abort()
+            await until(lambda: not origin.open)
 
 
 @dataclass

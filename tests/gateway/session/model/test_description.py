@@ -12,7 +12,7 @@ SHAPE = {
     "id", "userId", "status", "reason", "sandboxStatus", "provider", "level", "image", "imageDigest", "pull",
     "incarnation", "viewers", "pending", "lastSeq",
     "createdAt", "lastActiveAt", "hasWorkspace", "title", "metadata", "sleepAfter", "network", "agent", "events",
-    "repoUrl", "repoBranch", "sync", "queue",
+    "repoUrl", "repoBranch", "sync", "queue", "budget",
 }  # fmt: skip
 
 
