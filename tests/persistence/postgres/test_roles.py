@@ -12,6 +12,7 @@ import pytest
 from persistence.errors import CannotOpen
 from persistence.postgres.store import PostgresStore
 from persistence.record import Dead, Record, Session, Status, Stored, Write
+from persistence.user_record import SealedCredential, UserConfig
 from tests.support.postgres import execute
 from tests.support.records import said
 
@@ -77,6 +78,25 @@ async def test_the_gateway_lives_with_its_few_rights(gateway: PostgresStore, url
         assert await connection.execute("DELETE FROM schema_version") == "DELETE 0"
     finally:
         await connection.close()
+
+
+async def test_the_gateway_alone_sees_what_belongs_to_users(gateway: PostgresStore, url: str, reader: str) -> None:
+    number = await gateway.users.put_credential(SealedCredential("ann", "openai", "api", "k", b"sealed", 1.0))
+    assert await gateway.users.put_credential(
+        SealedCredential("ann", "openai", "api", "k", b"again", 1.0), expected=number
+    )
+    await gateway.users.put_config(UserConfig("ann", b"{}", 1.0))
+    assert len(await gateway.users.credentials("ann")) == 1
+    execute(as_role(url, "holdfast_owner"), f"INSERT INTO readers VALUES ('{reader}', 'ann')")
+    connection = await asyncpg.connect(as_role(url, reader))
+    try:
+        for table in ("credentials", "user_configs"):
+            assert await connection.fetchval(f"SELECT count(*) FROM {table}") == 0
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(f"DELETE FROM {table}")
+    finally:
+        await connection.close()
+    assert await gateway.users.delete_credential("ann", "openai")
 
 
 async def test_a_gateway_without_the_right_to_migrate_says_who_should(url: str) -> None:
