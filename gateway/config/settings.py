@@ -199,7 +199,7 @@ class Secrets:
     internal_token: SecretStr
     relay_secret: SecretStr
     vault_key: SecretStr  # seals credentials
-    old_vault_keys: tuple[SecretStr, ...] = ()  # open what they have sealed, until it is sealed anew
+    old_vault_keys: tuple[SecretStr, ...] = ()  # open values that they sealed, until those are resealed
 
 
 KNOWN: dict[str, Field[Any]] = {
@@ -272,7 +272,7 @@ def replace_vault_key(home: Path) -> None:
     SettingsError."""
     present, old = home / VAULT_KEY, home / VAULT_KEY_OLD
     if old.exists() and read_secret(old) != read_secret(present):
-        return  # a change that is not over: what the old one sealed is sealed anew first
+        return  # an unfinished change: values of the old key are resealed first
     draft = home / f".{VAULT_KEY}.{secrets.token_hex(8)}"
     try:
         _write_secret(draft)

@@ -16,7 +16,7 @@ async def test_so_many_at_once_and_another_user_is_not_concerned() -> None:
     gates = ConcurrencyLimit(2, "readers", wait_seconds=10)
     await gates.enter_as("ada")
     leave = await gates.enter_as("ada")
-    with pytest.raises(ApiError, match="2 readers of this user") as refused:
+    with pytest.raises(ApiError, match="this user has 2 readers open") as refused:
         await gates.enter_as("ada")
     assert (refused.value.status, refused.value.code) == (429, "too_many_readers")
     assert refused.value.headers == {"Retry-After": "5"}
