@@ -35,6 +35,7 @@ CLAIMS = (
     "starts",
     "containers",
     "agents",
+    "egress",
 )
 
 
