@@ -4,7 +4,7 @@
 # On Debian as root they are installed; elsewhere a missing one is named, and the tests that want it say so.
 missing=""
 for pair in chromium:chromium vim:vim-tiny less:less top:procps docker-compose:docker-compose busybox:busybox-static \
-    cc:gcc "/lib/ld-musl-$(uname -m).so.1:musl"; do
+    cc:gcc ip:iproute2 "/lib/ld-musl-$(uname -m).so.1:musl"; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 for pair in dockerd:docker.io runc:runc podman:podman docker-registry:docker-registry runsc:runsc; do
