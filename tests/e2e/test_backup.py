@@ -296,7 +296,7 @@ async def test_what_lies_elsewhere_is_named_with_what_to_do(tmp_path: Path) -> N
         code, said, complained = await holdfast(gateway, "backup", str(tmp_path / "backup"))
         assert code == 0, complained
         assert "1 sessions" in said
-        assert "not in it: what http://127.0.0.1:1 keeps" in said
+        assert "not in it: the messages that http://127.0.0.1:1 keeps" in said
         code, _, complained = await holdfast(
             gateway, "restore", str(tmp_path / "backup"), "--into", str(tmp_path / "new")
         )
