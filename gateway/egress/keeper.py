@@ -204,10 +204,16 @@ class EgressKeeper:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def _send(self, message: EgressMessage, descriptor: int = -1) -> bool:
-        """Send a message. A proxy that takes none counts as lost: the next one, or the same, gets everything again."""
+        """Send a message. A proxy that takes none counts as lost: the next one, or the same, gets everything again. A
+        message that no packet can hold is dropped: a session whose keys are too long together keeps its old policy."""
         if self._channel is None:
             return False
-        if self._channel.send(messages.encode(message), descriptor):
+        try:
+            packet = messages.encode(message)
+        except BadMessage as error:  # one session's: the others go on
+            log.warning("egress.message_too_long", kind=type(message).__name__, cause=str(error))
+            return False
+        if self._channel.send(packet, descriptor):
             return True
         self._lost.set()
         return False

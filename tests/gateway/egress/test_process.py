@@ -139,3 +139,22 @@ async def test_without_a_gateway_and_without_work_it_ends(tmp_path: Path) -> Non
         note = process.noted(tmp_path)
         assert note is not None
     await until(lambda: not note.runs, "the proxy's end")
+
+
+async def test_a_policy_that_is_too_long_harms_no_other_session(tmp_path: Path) -> None:
+    """Its user has keys of the greatest length, at many providers."""
+    async with proxied(tmp_path) as proxy, host(echo) as far:
+        pid = await proxy.ready()
+        long = {f"provider{number}": msgspec.Raw(b'"%b"' % (b"k" * 8192)) for number in range(25)}
+        proxy.session("eve", "none", routes=long)
+        proxy.keeper.set_policy(Policy("eve", "user of eve", routes=long))
+        ann = proxy.session("ann", {"allow": [f"{HERE}:{far}"]})
+        reader, writer = await tunnel(ann, f"{HERE}:{far}")
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: proxy.proxy not in (None, pid), "another proxy, which is told of both")
+        assert await reader.read() == b""
+        writer.close()
+        reader, writer = await tunnel(ann, f"{HERE}:{far}")
+        writer.close()
