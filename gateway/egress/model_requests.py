@@ -11,13 +11,15 @@ from gateway.egress.providers import Api
 MAX_BODY = 32 << 20
 UNSAID_OUTPUT = 128_000  # where a request sets no maximum
 MOST_OUTPUT = 10_000_000
-# Headers of a sandbox's request that are not forwarded: credentials, the sender's identity, and those of one
-# connection.
+# Headers of a sandbox's request that are not forwarded: credentials, the sender's identity, those of one connection,
+# and those by which some servers read another method or path, or leave out the counts of tokens.
 _LEFT_OUT = frozenset(
     (
         *(b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key", b"cookie", b"x-goog-user-project"),
         *(b"openai-organization", b"openai-project", b"host", b"content-length", b"transfer-encoding"),
         *(b"accept-encoding", b"expect", b"forwarded", b"via", b"origin", b"referer"),
+        *(b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-original-url", b"x-rewrite-url"),
+        b"x-goog-fieldmask",
     )
 )
 # Headers of an answer that are not passed back.

@@ -2,7 +2,8 @@
 
 A provider has one origin. A sandbox asks for `http://127.0.0.1:3128/<provider>/<path>`; the proxy asks the origin for
 `<path>` and adds the key. The allowed paths are listed by the kind of the API: the paths that agents need to talk to a
-model, and none with which an account could be read or changed. Parameters that carry keys do not pass.
+model, and none with which an account could be read or changed. Parameters that carry keys do not pass, nor those that
+hide from the meter what an answer cost.
 
 The operator's file (TOML) adds providers and replaces members of those that are built in:
 
@@ -23,12 +24,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
 RESERVED = ("git", "holdfast", "proxy")  # paths of the proxy's own
 MOST_PROVIDERS = 100
-_KEY_PARAMETERS = ("key", "api_key", "apikey", "access_token", "token")
+# Parameters of an address that do not pass: those with keys, those that change what is asked, and those that change the
+# answer's form or leave out the counts of its tokens.
+_NO_PARAMETERS = frozenset(
+    (
+        *("key", "api_key", "api-key", "apikey", "access_token", "oauth_token", "token"),
+        *("$httpmethod", "fields", "$fields", "callback", "$callback", "$alt"),
+    )
+)
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+", re.ASCII)
 _BASE = re.compile(r"(?:/[A-Za-z0-9._~-]+)*", re.ASCII)
 _MODEL = r"[A-Za-z0-9._~@%-][A-Za-z0-9._~@:%/-]*"
@@ -183,7 +191,7 @@ def passage(provider: ModelProvider, method: str, target: str) -> Passage | None
         if each.api in provider.apis and each.method == method and each.pattern.fullmatch(path):
             found = _GOOGLE_MODEL.fullmatch(path) if each.api is Api.GOOGLE else None
             kept = _without_keys(query) if mark else ""
-            model = found[1] if found else ""
+            model = unquote(found[1]) if found else ""
             return Passage(provider.base_path + path + (f"?{kept}" if kept else ""), each.api, each.metered, model)
     return None
 
@@ -296,9 +304,9 @@ def _git_host(provider: ModelProvider) -> str:
 
 
 def _climbs(path: str) -> bool:
-    """True if some server could read a part of it as `..`, or as a slash."""
+    """True if some server could read a part of it as `..`, as a slash, as the path's end or as another encoding."""
     small = path.lower()
-    return any(each in small for each in ("%2f", "%5c", "%00", "//")) or any(
+    return any(each in small for each in ("%2f", "%5c", "%0", "%1", "%23", "%25", "%3f", "//")) or any(
         part.replace("%2e", ".") in (".", "..") for part in small.split("/")
     )
 
@@ -309,5 +317,6 @@ def _without_keys(query: str) -> str:
 
 def _kept(query: str) -> Iterator[tuple[str, str]]:
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name.lower() not in _KEY_PARAMETERS:
+        small = name.lower().strip()
+        if small not in _NO_PARAMETERS and (small != "alt" or value in ("sse", "json")):
             yield name, value

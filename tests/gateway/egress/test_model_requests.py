@@ -49,6 +49,7 @@ def test_what_says_who_asks_does_not_go_on() -> None:
     came = [
         *((b"Host", b"x"), (b"X-Api-Key", b"k"), (b"AUTHORIZATION", b"k"), (b"X-Forwarded-For", b"1.2.3.4")),
         *((b"Content-Type", b"application/json"), (b"Anthropic-Beta", b"a-1"), (b"Content-Length", b"99")),
+        *((b"X-HTTP-Method-Override", b"DELETE"), (b"X-Original-URL", b"/files"), (b"X-Goog-FieldMask", b"candidates")),
     ]
     key = {"x-api-key": "real"}
     assert headers_to_origin(came, "api.test", key, 2) == [

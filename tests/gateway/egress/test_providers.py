@@ -77,6 +77,10 @@ def test_what_agents_need_passes(
         ("anthropic", "GET", "/v1/models/%2e%2e/files"),
         ("anthropic", "GET", "/v1/models/.%2E/files"),
         ("anthropic", "GET", "/v1/models/a%5c..%5cfiles"),
+        ("anthropic", "GET", "/v1/models/%252e%252e/files"),
+        ("anthropic", "GET", "/v1/models/a%0d%0ax:y"),
+        ("google", "POST", "/v1beta/models/x:generateContent%3f:countTokens"),
+        ("google", "POST", "/v1beta/models/x:generateContent%23:countTokens"),
         ("anthropic", "GET", "/v1/models/a\r\nx: y"),
         ("anthropic", "GET", "/v1/models/ä"),
         ("anthropic", "GET", ""),
@@ -93,6 +97,18 @@ def test_what_agents_need_passes(
 )
 def test_nothing_else_does(name: str, method: str, target: str) -> None:
     assert found(name, method, target) is None
+
+
+@pytest.mark.parametrize("query", ["fields=candidates", "$fields=candidates", "alt=proto", "$alt=proto", "callback=f"])
+def test_no_parameter_hides_what_an_answer_cost(query: str) -> None:
+    path = "/v1beta/models/x:generateContent"
+    assert found("google", "POST", f"{path}?{query}&a=b") == (f"{path}?a=b", Api.GOOGLE, True, "x")
+
+
+def test_a_model_has_its_price_however_its_name_is_written() -> None:
+    asked = found("google", "POST", "/v1beta/models/%67emini-pro:generateContent")
+    assert asked is not None
+    assert asked[3] == "gemini-pro"
 
 
 @given(
