@@ -33,10 +33,13 @@ _NOT_BACK = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """`output` is the most tokens that it asks for, in all its answers together."""
+    """`output` is the most tokens that it asks for, in all its answers together. `streamed`: the answer comes while it
+    is made. `later`: it is fetched later, and its tokens would not be counted."""
 
     model: str
     output: int
+    streamed: bool = False
+    later: bool = False
 
 
 class _AskedBody(msgspec.Struct):
@@ -47,6 +50,8 @@ class _AskedBody(msgspec.Struct):
     max_completion_tokens: Any = None
     max_output_tokens: Any = None
     n: Any = None
+    stream: Any = None
+    background: Any = None
     config: Any = msgspec.field(name="generationConfig", default=None)
 
 
@@ -64,7 +69,8 @@ def read_asked(body: bytes, model: str = "") -> AskedModel:
     said = [count for each in limits if (count := _count(each)) is not None]
     times = max(1, _count(asked.n) or _count(config.get("candidateCount")) or 1)
     named = asked.model if isinstance(asked.model, str) else ""
-    return AskedModel(model or named[:200], min(MOST_OUTPUT, (max(said) if said else UNSAID_OUTPUT) * times))
+    output = min(MOST_OUTPUT, (max(said) if said else UNSAID_OUTPUT) * times)
+    return AskedModel(model or named[:200], output, asked.stream is True, asked.background not in (None, False))
 
 
 def _count(value: Any) -> int | None:

@@ -20,7 +20,7 @@ import structlog
 from gateway.egress.body import chunk_size, drop_trailers
 from gateway.egress.dialer import Dialer
 from gateway.egress.head import NotServed, end_to_end
-from gateway.egress.meter import Meter
+from gateway.egress.meter import BYTES_A_TOKEN, Meter, MeterReading, Tokens
 from gateway.egress.model_requests import (
     MAX_BODY,
     AskedModel,
@@ -122,18 +122,30 @@ class ModelRoute:
             answer = await self._ask(exchange, settings, passed, body)
             return await self._pass_on(exchange, settings.provider, answer, None)
         asked = read_asked(body, passed.model)
+        if asked.later:
+            raise ModelRefusal(
+                400, "an answer in the background cannot be counted: leave `background` out", "not_passed"
+            )
         name = await self._enter(exchange, settings, asked, len(body))
+        answered = False
         meter: Meter | None = None
+        reading: MeterReading | None = None
         whole = False
         try:
             answer = await self._ask(exchange, settings, passed, body)
+            answered = True
             if answer.head.status == 200:
                 kind = answer.head.headers.get(b"content-type", b"")
                 meter = Meter(passed.api, streamed=kind.startswith(b"text/event-stream"))
             await self._pass_on(exchange, settings.provider, answer, meter)
             whole = True
+        except asyncio.CancelledError:
+            if not answered:
+                reading = unheard(asked, passed, len(body))
+            raise
         finally:
-            reading = meter.read(sent_bytes=len(body), whole=whole) if meter is not None else None
+            if meter is not None:
+                reading = meter.read(sent_bytes=len(body), whole=whole)
             self.spending.settle(name, reading, asked)
 
     async def _enter(self, exchange: Exchange, settings: RouteSettings, asked: AskedModel, sent: int) -> str:
@@ -256,6 +268,13 @@ class ModelRoute:
             return ProviderKey()
         finally:
             del self._asked[number]
+
+
+def unheard(asked: AskedModel, passed: Passage, sent: int) -> MeterReading:
+    """The estimate for a request whose sandbox hung up before its answer began. A model stops in the middle of a
+    stream; another answer it makes to the end."""
+    streamed = asked.streamed or ":streamGenerateContent" in passed.target
+    return MeterReading(Tokens(sent // BYTES_A_TOKEN, 0 if streamed else asked.output), exact=False)
 
 
 def _length(headers: dict[bytes, bytes]) -> int | None:

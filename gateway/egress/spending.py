@@ -1,14 +1,16 @@
 """Keeps spending on the disk and reports it to the gateway: the shell of `budget.py`, in the proxy.
 
 A change is in the journal before its request goes out, and on the disk itself at most SYNC_SECONDS later: kill -9 loses
-none, a power cut the last moment. The journal is rewritten when it has grown by COMPACT_BYTES. Totals are sent until
-the gateway confirms them; a new gateway gets all of them.
+none, a power cut the last moment. While it cannot be written, requests with a budget are refused. The journal is
+rewritten when it has grown by COMPACT_BYTES. Totals are sent until the gateway confirms them; a new gateway gets all of
+them.
 
 A request that has to wait for others under way does so for at most WAIT_SECONDS; MOST_WAITING of a session wait,
 further ones are refused at once.
 """
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import Counter
@@ -17,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from gateway.egress.budget import Ledger, Over, SpendEntry, SpendLimit, Spent, read_journal
+from gateway.egress.budget import NO_LIMIT, Ledger, Over, SpendEntry, SpendLimit, Spent, read_journal
 from gateway.egress.meter import MeterReading, Tokens
 from gateway.egress.model_requests import AskedModel
 from gateway.egress.model_settings import SpendingSettings, SpentTotals, counts, read_counts
@@ -28,11 +30,15 @@ log = structlog.get_logger()
 COMPACT_BYTES = 4 << 20
 SYNC_SECONDS, TELL_SECONDS, HEAR_SECONDS = 1.0, 0.2, 5.0
 WAIT_SECONDS, MOST_WAITING = 300.0, 32
-TOLD_AT_ONCE = 400  # sessions, and users, in one note
+TOLD_AT_ONCE = 80  # sessions, and users, in one note: a packet holds that many with the longest names
 OURS = Path(__file__).with_name("prices.toml")
 NO_PRICE = (
     "the model {} has no price here, so a budget in USD cannot be kept: the operator can give it one "
     "(HOLDFAST_PRICES_FILE)"
+)
+NOT_WRITTEN = (
+    "the journal of spending cannot be written, so a budget cannot be kept: the operator has to look at the disk "
+    "(egress.journal_not_written in run/egress.log)"
 )
 
 
@@ -75,7 +81,7 @@ class Spending:
             kept, self.ledger = self.ledger, read_journal(lines)
             for session, spent in kept.sessions().items():
                 self.ledger.know(session, spent)
-            self._compact()
+            self._write()
         self.tell_all()
 
     # -- a request ----------------------------------------------------------------------------------------------------
@@ -102,8 +108,11 @@ class Spending:
                 if verdict:
                     break
                 await self._wait(session)
+        if not self._write() and limits != (NO_LIMIT, NO_LIMIT):
+            self.ledger.settle(name, Spent())
+            self._wake()
+            raise BudgetRefused(NOT_WRITTEN)
         self._entries[name] = entry, provider
-        self._write()
         return name
 
     def settle(self, name: str, reading: MeterReading | None, asked: AskedModel) -> None:
@@ -111,15 +120,28 @@ class Spending:
         entry, provider = self._entries.pop(name)
         spent = Spent(1)
         if reading is not None:
-            price = self.prices.of(asked.model) or self.prices.of(reading.model)
-            cost = price.cost(reading.tokens) if price else 0
-            spent = Spent(1, reading.tokens, cost, 0 if price else reading.tokens.total, int(not reading.exact))
+            cost = self._cost(asked.model, reading)
+            unpriced = reading.tokens.total if cost is None else 0
+            spent = Spent(1, reading.tokens, cost or 0, unpriced, int(not reading.exact))
         self.ledger.settle(name, spent)
         self._write()
         self._providers[provider] = self._providers.get(provider, Spent()) + spent
         self._untold.add(entry.session)
         self._untold_users.add(entry.user)
         self._tell_soon(TELL_SECONDS)
+        self._wake()
+
+    def _cost(self, asked: str, reading: MeterReading) -> int | None:
+        """Of a request that another model answered than was asked for, the greater cost of the two: a request may name
+        several. The asked name may be a short form of the answer's."""
+        names = [asked]
+        if not reading.model.startswith(asked.rpartition("/")[2] or "/"):
+            names.append(reading.model)
+        prices = [price for name in names if (price := self.prices.of(name)) is not None]
+        return max((price.cost(reading.tokens) for price in prices), default=None)
+
+    def _wake(self) -> None:
+        """A request has ended: those that wait look again."""
         self._settled.set()
         self._settled = asyncio.Event()
 
@@ -136,15 +158,30 @@ class Spending:
 
     # -- the journal --------------------------------------------------------------------------------------------------
 
-    def _write(self) -> None:
+    def _write(self) -> bool:
+        """Whether the journal has everything. One that could not be written is written anew at the next change."""
         lines = self.ledger.take_lines()
-        if self._journal is None:
-            return
-        self._bytes += os.write(self._journal, lines)
-        if self._bytes > COMPACT_BYTES:
-            self._compact()
-        elif self._sync is None:
+        if self._path is None:
+            return True
+        try:
+            if self._journal is None or self._bytes > COMPACT_BYTES:
+                self._compact()
+            else:
+                _write_all(self._journal, lines)
+                self._bytes += len(lines)
+        except OSError as error:
+            self._close_journal()
+            with contextlib.suppress(OSError):  # the log is on the same disk
+                log.warning("egress.journal_not_written", cause=error.strerror or str(error))
+            return False
+        if self._sync is None:
             self._sync = asyncio.get_running_loop().call_later(SYNC_SECONDS, self._sync_now)
+        return True
+
+    def _close_journal(self) -> None:
+        if self._journal is not None:
+            os.close(self._journal)
+        self._journal = None
 
     def _sync_now(self) -> None:
         self._sync = None
@@ -160,14 +197,14 @@ class Spending:
         new = self._path.with_name(f"{self._path.name}.new")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        whole = self.ledger.whole()
-        left = memoryview(whole)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-        new.replace(self._path)
-        if self._journal is not None:
-            os.close(self._journal)
+        try:
+            _write_all(descriptor, self.ledger.whole())
+            os.fsync(descriptor)
+            new.replace(self._path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._close_journal()
         self._journal, self._bytes = descriptor, 0
 
     # -- the gateway --------------------------------------------------------------------------------------------------
@@ -218,6 +255,12 @@ class Spending:
         self._telling = None
         if self._told is not None or self._untold or self._untold_users:
             self._tell_now()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def _most(price: Price | None, asked: AskedModel, sent: int) -> Spent:

@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.agents.trial.answers import SAID
 from gateway.egress.budget import Spent
 from gateway.egress.meter import Tokens
@@ -226,7 +228,9 @@ async def test_a_stream_that_breaks_off_breaks_off_and_is_estimated(tmp_path: Pa
         assert (spent.estimated, spent.tokens.output) == (1, 1)
 
 
-async def test_who_hangs_up_ends_the_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("streamed", "made"), [(True, 0), (False, CLAUDE["max_tokens"])])
+async def test_who_hangs_up_ends_the_request(tmp_path: Path, streamed: bool, made: int) -> None:
+    """It has not been for nothing: the provider has the question, and makes an answer to the end that is no stream."""
     ended = asyncio.Event()
 
     async def script(asked: AskedOrigin, writer: asyncio.StreamWriter) -> bool:
@@ -238,11 +242,14 @@ async def test_who_hangs_up_ends_the_request(tmp_path: Path) -> None:
         port = await (models := Models(proxy, origin)).session("ann")
         origin.script = script
         _, writer = await connect(port)
-        writer.write(asking(MESSAGES, CLAUDE))
+        body = {**CLAUDE, "stream": streamed}
+        writer.write(asking(MESSAGES, body))
         await until(lambda: origin.asked)
         writer.close()
         await ended.wait()
-        await until(lambda: models.told.get("ann") == Spent(1), "it has cost nothing")
+        spent = await until(lambda: models.told.get("ann"))
+        assert spent.tokens == Tokens(len(origin.asked[0].body) // 4, made)
+        assert spent.estimated == 1
 
 
 async def test_what_was_spent_outlives_gateway_and_proxy(tmp_path: Path) -> None:
@@ -253,6 +260,15 @@ async def test_what_was_spent_outlives_gateway_and_proxy(tmp_path: Path) -> None
         os.kill(await proxy.ready(), signal.SIGKILL)
         later = Models(proxy, origin)
         await until(lambda: later.told.get("ann") == Spent(1, Tokens(10, 5), 105_000), "the journal was read")
+
+
+async def test_an_answer_that_would_not_be_counted_is_refused(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as proxy, model_origin(tmp_path) as origin:
+        keys = KeptKeys({("user of ann", "openai"): ProviderKey("k")})
+        port = await Models(proxy, origin, keys).session("ann")
+        said = await say(port, asking("/openai/v1/responses", {"model": "gpt-5", "input": "x", "background": True}))
+        assert (status(said), error(said)["code"]) == (400, "not_passed")
+        assert origin.asked == []
 
 
 async def test_a_request_in_chunks_goes_on_with_a_length(tmp_path: Path) -> None:
