@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
 
 from gateway.egress.addresses import Inner, refused
 from gateway.egress.head import NotServed
@@ -50,6 +51,8 @@ class Dialer:
             raise NotServed(502, f"{host} was not found: {exc.strerror or exc}") from None
         addresses = [address[0] for _, address in found]
         wrong = None if trusted else refused(host, port, addresses, self.inner, only_inner=only_inner)
+        if wrong is None and not trusted:  # a public address of this host leads to all that listens here
+            wrong = refused(host, port, [each for each in addresses if is_own(each)], self.inner, only_inner=True)
         if wrong is not None and only_inner:
             raise NotInner(403, f"{host} is no host of an inner network")
         if wrong is not None:
@@ -63,15 +66,13 @@ class Dialer:
         self._turns.pop(session, None)
 
     async def _look_up(self, session: str, host: str, port: int) -> list[Address]:
-        async with self._turn(session):
-            loop = asyncio.get_running_loop()
-            looking = loop.run_in_executor(self._threads, _addresses, host, port)
-            return await looking
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, session: str) -> AsyncIterator[None]:
-        async with self._turns.setdefault(session, asyncio.Semaphore(LOOKUPS_OF_ONE)):
-            yield
+        turns = self._turns.setdefault(session, asyncio.Semaphore(LOOKUPS_OF_ONE))
+        await turns.acquire()
+        looking = self._threads.submit(_addresses, host, port)
+        loop = asyncio.get_running_loop()
+        # A thread cannot be stopped: the turn is over when it ends, not when nobody waits for it any more.
+        looking.add_done_callback(lambda _: _in_loop(loop, turns.release))
+        return await asyncio.wrap_future(looking)
 
     async def _connect(self, found: list[Address], host: str, port: int, tls: ssl.SSLContext | None) -> ByteStream:
         loop = asyncio.get_running_loop()
@@ -101,6 +102,22 @@ class NotInner(NotServed):
 
 class NotPublic(NotServed):
     """The policy allows the host, and its address does not."""
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(call)
+
+
+def is_own(address: str) -> bool:
+    """True for an address of this host: packets to it have it as their source, too."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))  # sends nothing
+            return bool(ip_address(probe.getsockname()[0].partition("%")[0]) == ip_address(address.partition("%")[0]))
+        except OSError:  # there is no way to it
+            return False
 
 
 def _addresses(host: str, port: int) -> list[Address]:
