@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sandbox.client import http1
 from sandbox.providers.local.launch import spawn
 from sandbox.providers.local.processes import Process, boot_id
+from sandbox.system import public_address
 from sandbox.system.interpreter import PYTHON
 
 NOTE, DOOR, LOG = "egress.json", "egress.sock", "egress.log"
@@ -39,9 +41,10 @@ class ProxyNote:
 
 
 def release() -> str:
-    """A digest of the proxy's own code: a process with other code is replaced."""
+    """A digest of the proxy's code, and of what it goes by: a process with other code is replaced."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    ours = sorted(Path(__file__).parent.rglob("*.py"))
+    for path in (*ours, Path(public_address.__file__), Path(http1.__file__)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

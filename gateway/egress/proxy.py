@@ -6,7 +6,7 @@ serves one request. A head has HEAD_SECONDS to come, and MAX_HEAD bytes.
 
 import asyncio
 import socket
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 import msgspec
@@ -23,6 +23,7 @@ from gateway.egress.stream import ByteStream, StreamLost
 
 HEAD_SECONDS = 30.0
 MOST_DENIED = 1000  # hosts that are counted and not reported yet
+DENIED_OF_ONE = 60  # hosts of one session that are reported in a minute
 
 
 class Proxy:
@@ -114,11 +115,13 @@ class Proxy:
 
 class Denials:
     """Reports each refused host at once, and then once in `seconds` with its count. Bound: MOST_DENIED hosts; above,
-    the one that was counted longest ago is forgotten, and so reported at once when it comes again."""
+    the one that was counted longest ago is forgotten, and so reported at once when it comes again. Of one session
+    DENIED_OF_ONE hosts are reported in `seconds`, so that none fills the log; further ones are not."""
 
     def __init__(self, send: Callable[[Denied], bool], *, seconds: float = 60.0) -> None:
         self._send, self._seconds = send, seconds
         self._told: OrderedDict[tuple[str, str, int], list[float]] = OrderedDict()
+        self._began, self._reported = float("-inf"), Counter[str]()
 
     def tell(self, denied: Denied) -> None:
         now = asyncio.get_running_loop().time()
@@ -127,6 +130,11 @@ class Denials:
         if now - at < self._seconds:
             self._told[key] = [at, times + 1]
             return
+        if now - self._began >= self._seconds:
+            self._began, self._reported = now, Counter[str]()
+        if self._reported[denied.session] >= DENIED_OF_ONE:
+            return
+        self._reported[denied.session] += 1
         if self._send(msgspec.structs.replace(denied, times=int(times) + 1)):
             self._told[key] = [now, 0]
             self._told.move_to_end(key)
