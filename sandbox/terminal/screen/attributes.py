@@ -1,16 +1,16 @@
-"""How a cell looks besides its character, as one character: rows keep their looks as a string as long as their text.
-Pure.
+"""The attributes of a cell (its look), encoded as one character, so that a row keeps its looks in a string as long as
+its text. Pure.
 
-A look is three numbers laid out as xterm.js lays them out: colour and flags of the foreground, of the background, and
-what an underline looks like. `Palette` numbers the looks in use, and knows what a sequence of SGR parameters makes of
-each. It forgets those that no row shows when there are too many.
+A look is three numbers in the layout of xterm.js: foreground colour and flags, background colour and flags, underline
+style and colour. `Palette` numbers the looks in use and computes the look that follows an SGR sequence. When there are
+too many looks, it forgets those that no row shows.
 """
 
 import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-DEFAULT = "\0"  # the look of a cell nobody has touched
+DEFAULT = "\0"  # the look of an untouched cell
 
 _MODE, _RGB, _INDEX = 0x3000000, 0xFFFFFF, 0xFF
 _P16, _P256, _TRUE = 0x1000000, 0x2000000, 0x3000000
@@ -22,7 +22,7 @@ _STYLE_SHIFT = 26
 
 _MOST = 0x7FFFFFFF
 _MAX_PARAMS = 32
-_ROOM = 4096  # looks and remembered steps, before those not in use are forgotten
+_ROOM = 4096  # looks, and cached steps, to keep before unused ones are forgotten
 
 _TRUE_COLOUR = re.compile("([34])8;2;([0-9]{1,3});([0-9]{1,3});([0-9]{1,3})")
 _FG_ON = {1: _BOLD, 5: _BLINK, 7: _INVERSE, 8: _HIDDEN, 9: _STRIKE}
@@ -39,7 +39,7 @@ class Look(NamedTuple):
 
 class Palette:
     def __init__(self, in_use: Callable[[], Iterable[str]], most: int = 0x10FFFF) -> None:
-        """`in_use`: all the strings of looks there are. `most`: as many looks can there be at once."""
+        """`in_use` yields every string of looks in use. `most` is the largest number of looks at one time."""
         self._in_use = in_use
         self._most = most
         self._looks: list[Look] = [Look()]
@@ -53,7 +53,7 @@ class Palette:
         return self._looks[ord(name)]
 
     def name(self, look: Look) -> str:
-        """The character that stands for `look`; that of the default look when there are too many."""
+        """The character that stands for `look`. If there are too many looks, the character of the default look."""
         found = self._numbers.get(look)
         if found is not None:
             return found
@@ -80,14 +80,14 @@ class Palette:
         self._room = max(_ROOM, 2 * len(used))
 
     def erased(self, name: str) -> str:
-        """The look of an erased cell while `name` is in use: its background's colour, nothing else."""
+        """The look of a cell erased while `name` is the pen: the background colour of `name` and nothing else."""
         found = self._erased.get(name)
         if found is None:
             found = self._erased[name] = self.name(Look(bg=self.look(name).bg & _COLOUR))
         return found
 
     def is_erased(self, name: str) -> bool:
-        """Whether erasing can leave this look."""
+        """Whether an erased cell can have this look."""
         look = self.look(name)
         return not look.fg and not look.bg & ~_COLOUR
 
@@ -99,7 +99,7 @@ class Palette:
         return self.name(look._replace(bg=look.bg | _PROTECTED if on else look.bg & ~_PROTECTED))
 
     def restored(self, saved: Look, name: str) -> str:
-        """A saved look comes back; only the underline stays that of `name`: it is not part of what is saved."""
+        """The saved look with the underline of `name`: saving the cursor does not save the underline."""
         return self.name(saved._replace(line=self.look(name).line))
 
     def step(self, name: str, params: str) -> str:
@@ -114,13 +114,13 @@ class Palette:
         return found
 
     def sequence(self, name: str) -> str:
-        """The sequence that sets this look, whatever was set before."""
+        """The sequence that sets this look, independent of the look before it."""
         return _sequence(self.look(name))
 
 
 def latest(steps: list[str]) -> list[str]:
-    """Of many steps, in the order of their last times, those that later ones have not made void. Each only sets
-    something: an earlier repetition of the same step, and a colour before another, do not matter."""
+    """The steps that later ones do not override, ordered by their last occurrence. A step only sets attributes, so an
+    earlier copy of the same step, or a true colour before another one, has no effect."""
     last: dict[str, str] = {}
     for params in reversed(steps):
         last.setdefault(params[:2] if _TRUE_COLOUR.fullmatch(params) else params, params)
@@ -134,7 +134,8 @@ def _number(text: str, empty: int) -> int:
 
 
 def parse(params: str) -> list[list[int]]:
-    """Every parameter with those after its colons. An empty one is 0; after a colon, -1. 32 of them count."""
+    """Every parameter with its sub-parameters (after colons). An empty parameter is 0, an empty sub-parameter -1.
+    Parameters after the 32nd are ignored."""
     found = [
         [_number(part, -1 if place else 0) for place, part in enumerate(group.split(":"))]
         for group in params.split(";", _MAX_PARAMS)[:_MAX_PARAMS]
@@ -149,7 +150,7 @@ def parse(params: str) -> list[list[int]]:
 def _apply(look: Look, params: str) -> Look:
     fg, bg, line = look
     simple = _TRUE_COLOUR.fullmatch(params)
-    if simple is not None:  # programs that paint with it hardly use the same one twice
+    if simple is not None:  # a fast path: programs that paint in true colour rarely repeat a colour
         colour = _coloured(0, [2, *map(int, simple.groups()[1:])])
         return Look(fg & ~_COLOUR | colour, bg, line) if simple[1] == "3" else Look(fg, bg & ~_COLOUR | colour, line)
     groups = parse(params)
@@ -188,15 +189,15 @@ def _apply(look: Look, params: str) -> Look:
             else:
                 line = _coloured(line, values)
         elif code == 59:
-            line |= _COLOUR  # xterm.js: white, rather than the text's own
+            line |= _COLOUR  # as xterm.js: white, not the text's own colour
             bg = bg | _EXTENDED if line & _STYLE else bg & ~_EXTENDED
         at += 1
     return Look(fg, bg, line)
 
 
 def _colour(groups: list[list[int]], at: int) -> tuple[int, list[int]]:
-    """How many further parameters a colour took, and what it says: kind, and up to three values. Both `38;2;r;g;b` and
-    `38:2::r:g:b`, complete or not."""
+    """The number of further parameters a colour takes, then its kind and up to three values. Reads `38;2;r;g;b` and
+    `38:2::r:g:b`, complete or cut short."""
     said = [0, 0, -1, 0, 0, 0]
     space = extra = 0
     while True:

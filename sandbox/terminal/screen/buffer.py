@@ -1,7 +1,7 @@
-"""One of a terminal's two buffers: the rows on the screen, those that went off its top, and their state: cursor,
-scrolling region, tab stops, and the saved cursor. Pure.
+"""One of a terminal's two buffers: the rows on the screen, the scrollback, the cursor, the scrolling region, the tab
+stops and the saved cursor. Pure.
 
-The cursor's `x` may be one past the last column: the next character goes to the next row.
+The cursor's `x` may be one past the last column: then the next character wraps to the next row.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ TAB = 8
 
 @dataclass(slots=True)
 class Saved:
-    """`line` counts from the oldest row that is kept, so it stays with its row until rows are no longer kept."""
+    """A saved cursor. `line` counts from the oldest kept row, so it stays on its row until old rows are dropped."""
 
     x: int = 0
     line: int = 0
@@ -40,7 +40,7 @@ class ScreenBuffer:
         self.top, self.bottom = 0, len(self.rows) - 1
 
     def clear(self, look: str = DEFAULT) -> None:
-        """As it was at first, except for the saved cursor."""
+        """Return to the initial state, except for the saved cursor."""
         self.rows = [CellRow(look, self.cols) for _ in self.rows]
         self.history.clear()
         self.x = self.y = 0
@@ -48,41 +48,42 @@ class ScreenBuffer:
         self.tabs = set(range(0, self.cols, TAB))
 
     def void(self) -> None:
-        """Take away all rows, and nothing else."""
+        """Empty all rows and the scrollback. Everything else stays."""
         self.saved.line = max(self.saved.line - len(self.history), 0)
         self.rows = [CellRow() for _ in self.rows]
         self.history.clear()
 
     def line(self, number: int) -> CellRow | None:
-        """A row by its number from the oldest kept one."""
+        """The row with this number, counted from the oldest kept row."""
         if number < len(self.history):
             return self.history[number]
         number -= len(self.history)
         return self.rows[number] if number < len(self.rows) else None
 
     def scroll(self, look: str, wrapped: bool = False) -> None:
-        """The region moves up by a row. A row that leaves the top of the screen is kept, unless the region begins
-        below."""
+        """Move the region up by one row. The row that leaves goes to the scrollback if the region begins at the top
+        of the screen; otherwise it is lost."""
         if self.top == 0:
             self.history.append(self.rows[0])
         del self.rows[self.top]
         self.rows.insert(self.bottom, CellRow(look, self.cols, wrapped))
 
     def insert_rows(self, y: int, count: int, look: str) -> None:
-        """Rows come in at `y`; as many are lost at the end of the region."""
+        """Insert empty rows at `y`. The same number of rows is lost at the end of the region."""
         count = min(count, self.bottom - y + 1)
         del self.rows[self.bottom + 1 - count : self.bottom + 1]
         self.rows[y:y] = [CellRow(look, self.cols) for _ in range(count)]
 
     def delete_rows(self, y: int, count: int, look: str) -> None:
-        """Rows are lost at `y`; as many come in at the end of the region."""
+        """Delete rows at `y`. The same number of empty rows comes in at the end of the region."""
         count = min(count, self.bottom - y + 1)
         del self.rows[y : y + count]
         end = self.bottom + 1 - count
         self.rows[end:end] = [CellRow(look, self.cols) for _ in range(count)]
 
     def resize(self, cols: int, rows: int) -> None:
-        """Rows come in from above if the cursor is on the last one, else empty ones below; they go the same way."""
+        """Set the size. To grow, pull rows from the scrollback if the cursor is on the last row, else add empty rows
+        below. To shrink, drop rows below the cursor first, then push rows into the scrollback."""
         pulled = 0
         for _ in range(rows - len(self.rows)):
             if self.history and self.y + pulled + 1 >= len(self.rows):
@@ -106,6 +107,6 @@ class ScreenBuffer:
         self.tabs.update(range(last, cols, TAB))
 
     def cut(self) -> None:
-        """Remove everything beyond the last column."""
+        """Remove the cells beyond the last column."""
         for row in (*self.history, *self.rows):
             row.resize(self.cols)

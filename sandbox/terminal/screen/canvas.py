@@ -1,8 +1,9 @@
-"""Where a program's characters and movements end: both pages, the look and character set in use, and the modes that
-change what printing does. It behaves as xterm.js behaves, in the corners too: that is what shows the pictures. Pure.
+"""The drawn state of a terminal: both pages, the look and character set in use, and the modes that change printing.
+Pure.
 
-`join` is the width of the character just printed, as long as nothing else came since: only then does a combining
-character join it, and only then can it be repeated.
+It behaves like xterm.js, corner cases included, because xterm.js shows the pictures. `join` is the width of the
+character just printed, or 0 if anything else came after it: only a character just printed can be joined by a combining
+character, or be repeated.
 """
 
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ class Canvas:
         self.reverse_wrap = False
 
     def reset(self) -> None:
-        """All as at first."""
+        """Return to the initial state."""
         for page in (self.normal, self.alternate):
             page.clear()
             page.saved = Saved()
@@ -85,7 +86,7 @@ class Canvas:
         self._free_half_before(row, page.x)
         self.join = 1
         at = 0
-        if not self.wraparound and page.x + len(text) > cols:  # all that has no room ends in the last cell
+        if not self.wraparound and page.x + len(text) > cols:  # characters without room overwrite the last cell
             page.x = min(page.x, cols - 1)
             text = text[: cols - 1 - page.x] + text[-1]
         while at < len(text):
@@ -137,7 +138,7 @@ class Canvas:
         self._free_half_after(row)
 
     def print_zero(self, character: str) -> None:
-        """A character without width joins the character just printed; alone, it takes a cell without being wide."""
+        """Add a character without width to the character just printed. If there is none, it takes a cell."""
         page = self.page
         row = page.rows[page.y]
         self._free_half_before(row, page.x)
@@ -161,7 +162,7 @@ class Canvas:
         return 0 if shown == HALF or is_zero(shown) else 2 if is_wide(shown) else 1
 
     def _free_half_before(self, row: CellRow, x: int) -> None:
-        """A character printed on the second half of a wide one removes the first half."""
+        """Empty the first half of a wide character whose second half is about to be overwritten."""
         if not self.join and row.is_wide(x - 1):
             row.put(x - 1, EMPTY, self.pen)
 
@@ -171,14 +172,14 @@ class Canvas:
             row.put(x, EMPTY, self.pen)
 
     def repeat(self, count: int) -> None:
-        """Print the last character again, as long as it is the last thing that happened."""
+        """Print the last character again, if nothing came after it."""
         page = self.page
         if not self.join or page.x < self.join:
             return
         shown = page.rows[page.y].at(page.x - self.join)
         if shown in (EMPTY, HALF):
             return
-        # A few bytes must not cost much, but the screen must be full, and its last row end where it would.
+        # A short sequence must not cost much. The limit still fills the screen and ends in the right column.
         in_row = self.cols // self.join
         limit = in_row * (max(self.rows, _MAX_REPEATED // in_row) + 1)
         if count > limit:
@@ -201,7 +202,7 @@ class Canvas:
     # The cursor
 
     def confine(self, last: int | None = None) -> None:
-        """Bring the cursor into the screen, or into the region if that is where lines count from."""
+        """Move the cursor into the screen, or in origin mode into the scrolling region."""
         page = self.page
         page.x = min(self.cols - 1 if last is None else last, max(0, page.x))
         first, end = (page.top, page.bottom) if self.origin else (0, self.rows - 1)
@@ -328,14 +329,14 @@ class Canvas:
         self.shift(0)
 
     def void(self) -> None:
-        """Nothing is drawn any more; all else stays, but that the cursor is in the first line."""
+        """Empty both pages and move the cursor to the first line. Everything else stays."""
         for page in (self.normal, self.alternate):
             page.void()
         self.join = 0
         self.page.y = self.page.top if self.origin else 0
 
     def resize(self, cols: int, rows: int) -> None:
-        """Lines on the normal page are wrapped anew; on the other one they are cut."""
+        """Set the size. Lines on the normal page are rewrapped; lines on the alternate page are cut."""
         if (cols, rows) == (self.cols, self.rows):
             return
         before, self.cols, self.rows = self.cols, cols, rows

@@ -1,9 +1,9 @@
-"""A row of cells, as two strings of the same length: what each cell shows, and how it looks. Pure.
+"""A row of cells, as two strings of the same length: the cells' characters and their looks. Pure.
 
-A cell is empty (`EMPTY`: nothing was ever printed there, which is not the same as a blank), a character, or the second
-half of a wide one (`HALF`). What joined a character is kept beside the row. Cells after the end of the strings are
-empty and look like nothing. Whatever is changed here is changed as a terminal changes it: half a wide character never
-stays behind where something else was written, erased or deleted.
+A cell is empty (`EMPTY`: nothing was printed there, which differs from a blank), a character, or the second half of a
+wide character (`HALF`). `joined` keeps characters with their combining characters, beside the row. Cells after the end
+of the strings are empty and have the default look. `erase`, `insert` and `delete` change cells as a terminal does: they
+leave no half of a wide character behind.
 """
 
 from sandbox.terminal.screen.attributes import DEFAULT
@@ -11,14 +11,14 @@ from sandbox.terminal.screen.widths import is_wide
 
 EMPTY = "\0"
 HALF = "\x01"
-_MAX_JOINED = 32  # characters in one cell; what joins after that is lost
+_MAX_JOINED = 32  # characters in one cell; further combining characters are lost
 
 
 class CellRow:
     __slots__ = ("joined", "looks", "text", "wrapped")
 
     def __init__(self, look: str = DEFAULT, cols: int = 0, wrapped: bool = False) -> None:
-        """An empty row that looks like `look`; wrapped: it goes on where the row above ends."""
+        """An empty row of `look`. `wrapped`: the row continues the line of the row above."""
         self.text = ""
         self.looks = ""
         self.joined: dict[int, str] | None = None
@@ -27,7 +27,7 @@ class CellRow:
             self.text, self.looks = EMPTY * cols, look * cols
 
     def at(self, x: int) -> str:
-        """All that cell `x` shows."""
+        """The character of cell `x` with its combining characters."""
         if self.joined and x in self.joined:
             return self.joined[x]
         return self.text[x : x + 1] or EMPTY
@@ -39,14 +39,14 @@ class CellRow:
         return x >= 0 and is_wide(self.text, x) is not None
 
     def reach(self, size: int) -> None:
-        """Write out the cells before `size`."""
+        """Make the strings at least `size` cells long."""
         missing = size - len(self.text)
         if missing > 0:
             self.text += EMPTY * missing
             self.looks += DEFAULT * missing
 
     def put(self, x: int, text: str, looks: str) -> None:
-        """Replace the cells from `x` on, even if half a wide character remains."""
+        """Replace the cells from `x` on. Half a wide character may remain at either end."""
         size = len(self.text)
         if x == size:
             self.text += text
@@ -61,7 +61,7 @@ class CellRow:
             self.joined = {place: shown for place, shown in self.joined.items() if not x <= place < end}
 
     def join(self, x: int, character: str) -> None:
-        """Add a character without a cell of its own to the one at `x`."""
+        """Add a combining character to cell `x`."""
         if self.joined is None:
             self.joined = {}
         shown = self.joined.get(x) or self.text[x]
@@ -74,7 +74,7 @@ class CellRow:
             self.text, self.looks = EMPTY * cols, look * cols
 
     def erase(self, start: int, end: int, look: str, cols: int) -> None:
-        """Empty the cells from `start` to before `end`."""
+        """Empty the cells from `start` up to `end`, without the cell at `end`."""
         end = min(end, cols)
         if self.is_wide(start - 1):
             start -= 1
@@ -93,7 +93,7 @@ class CellRow:
             self.joined = {place: shown for place, shown in self.joined.items() if place < size}
 
     def insert(self, x: int, count: int, look: str, cols: int) -> None:
-        """Insert empty cells at `x`; cells pushed over the edge are lost."""
+        """Insert empty cells at `x`. Cells pushed over the right edge are lost."""
         self.reach(cols)
         if self.is_wide(x - 1):
             self.put(x - 1, EMPTY, look)
@@ -108,7 +108,7 @@ class CellRow:
             self.put(cols - 1, EMPTY, look)
 
     def delete(self, x: int, count: int, look: str, cols: int) -> None:
-        """Take cells out at `x`; empty ones come in at the edge."""
+        """Delete cells at `x`. Empty cells come in at the right edge."""
         self.reach(cols)
         count = min(count, cols - x)
         self.text = self.text[:x] + self.text[x + count :] + EMPTY * count
@@ -122,7 +122,7 @@ class CellRow:
             self.put(x, EMPTY, look)
 
     def resize(self, cols: int) -> None:
-        """Cut everything beyond `cols`, and the half of a wide character that would stay before it."""
+        """Cut the cells beyond `cols`, and a wide character that would lose its second half."""
         if len(self.text) > cols:
             self._cut(cols)
             if self.is_wide(cols - 1):
@@ -134,5 +134,5 @@ class CellRow:
         return made
 
     def length(self) -> int:
-        """How many cells there are up to the last that is not empty."""
+        """The number of cells up to and including the last one that is not empty."""
         return len(self.text.rstrip(EMPTY))

@@ -1,7 +1,6 @@
-"""Sets of 94 characters that a program may have its ASCII shown in: line drawing, and the national ones of the VT220.
-Pure.
+"""Character sets of 94 characters that can replace ASCII: line drawing, and the national sets of the VT220. Pure.
 
-A set is named by the final byte that designates it; `PLAIN` is ASCII.
+The name of a set is the final byte of the sequence that designates it. `PLAIN` is ASCII.
 """
 
 PLAIN = "B"
@@ -35,7 +34,7 @@ TABLES = {  # for str.translate
 
 
 def sent_for(shown: str, charset: str) -> str:
-    """What to send for `shown`, one character, to appear while `charset` is in use."""
+    """The character to send so that `shown`, one character, appears while `charset` is in use."""
     table = TABLES.get(charset, {})
     for sent, seen in table.items():
         if seen == shown:

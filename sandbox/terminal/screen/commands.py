@@ -1,5 +1,5 @@
-"""The effect of each control sequence on the canvas and the modes. Unknown sequences do nothing, and so do questions:
-the viewers' terminals answer those. Pure."""
+"""The effect of each control sequence on the canvas and the modes. Unknown sequences do nothing. Queries do nothing
+either: the viewers' terminals answer them. Pure."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -10,7 +10,7 @@ from sandbox.terminal.screen.charsets import PLAIN, TABLES
 from sandbox.terminal.screen.edits import Edits
 from sandbox.terminal.screen.modes import Modes
 
-_MAX_PARAMS = 4000  # characters; a sequence with more does nothing
+_MAX_PARAMS = 4000  # characters; a sequence with more parameters does nothing
 _LEVELS = {"(": 0, ")": 1, "*": 2, "+": 3, "-": 1, ".": 2}
 
 
@@ -24,11 +24,11 @@ class Commands:
         self.canvas = canvas
         self.modes = Modes()
         self.title: str | None = None
-        self.newline_said: bool | None = None  # None: the program never said
+        self.newline_said: bool | None = None  # None: the program never set it
         edits = Edits(canvas)
 
         def once(act: Callable[[int], None]) -> Callable[[Sequence[int]], None]:
-            """One parameter; nothing and 0 are 1."""
+            """A sequence with one parameter. A missing parameter and 0 mean 1."""
             return lambda numbers: act(numbers[0] or 1)
 
         def plain(act: Callable[[int], None]) -> Callable[[Sequence[int]], None]:
@@ -112,14 +112,14 @@ class Commands:
         }
 
     def control(self, character: str) -> None:
-        """A control character; those unknown still part what comes from what was."""
+        """A control character. After an unknown one, too, nothing joins the character printed before."""
         act = self._control.get(character)
         if act is not None:
             act()
         self.canvas.join = 0
 
     def csi(self, kind: str, params: str) -> None:
-        """`CSI params kind`, where `kind` is the prefix, if any, and the intermediate and final characters."""
+        """`CSI params kind`. `kind` is the prefix, if any, then the intermediate and final characters."""
         act = self._csi.get(kind)
         if act is not None and len(params) <= _MAX_PARAMS:
             act(_numbers(params))
@@ -132,7 +132,7 @@ class Commands:
         canvas.join = 0
 
     def esc(self, kind: str) -> None:
-        """`ESC kind`: intermediate characters and a final one."""
+        """`ESC kind`. `kind` is the intermediate characters, then the final one."""
         act = self._esc.get(kind)
         if act is not None:
             act()

@@ -11,7 +11,7 @@ class Edits:
 
     @property
     def _blank(self) -> str:
-        """The look of a cell that is erased now."""
+        """The look of a cell erased with the current pen."""
         return self._canvas.palette.erased(self._canvas.pen)
 
     def erase_cells(self, count: int) -> None:
@@ -66,8 +66,8 @@ class Edits:
             row.wrapped = False
 
     def _end_line_after(self, x: int) -> None:
-        """xterm.js: the row whose line ends here is looked for from the oldest that is kept, not from the screen's
-        top."""
+        """Mark the row after a full erased row as not wrapped. As xterm.js does, count rows from the oldest kept one,
+        not from the top of the screen."""
         canvas, page = self._canvas, self._canvas.page
         if x + 1 >= canvas.cols:
             number = page.y + 1 if page is canvas.normal else (page.y + 1) % canvas.rows
@@ -175,7 +175,8 @@ class Edits:
                 row.wrapped = False
 
     def align(self) -> None:
-        """Fill the screen with E, from the row on which lines begin to count; an underline is a plain one."""
+        """Fill the screen with E, from the first row (in origin mode: of the region) down. An underline loses its
+        style and colour."""
         canvas, page = self._canvas, self._canvas.page
         look = canvas.palette.name(canvas.palette.look(canvas.pen)._replace(line=0))
         canvas.move_to(0, 0)

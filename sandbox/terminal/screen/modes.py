@@ -1,5 +1,5 @@
-"""Settings of the terminal without an effect on the screen: how keys, pastes and the mouse are reported, the look of
-the cursor. A picture sets them again. Pure."""
+"""Terminal settings that do not change the screen: how keys, pastes and the mouse are reported, and how the cursor
+looks. A picture sets them again. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -14,12 +14,12 @@ class Modes:
     keypad: bool = False
     paste: bool = False
     focus: bool = False
-    style: int = 0  # of the cursor: 1 block, 3 underline, 5 bar; 0 the viewer's choice
-    steady: bool | None = None  # whether that cursor does not blink; None: as the viewer likes
+    style: int = 0  # of the cursor: 1 block, 3 underline, 5 bar, 0 the viewer's choice
+    steady: bool | None = None  # True: the cursor does not blink; None: the viewer's choice
     mouse: int = 0
     encoding: int = 0
     hidden: bool = False
-    blink: bool | None = None  # None: the program never said
+    blink: bool | None = None  # None: the program never set it
     elsewhere: set[int] = field(default_factory=set)
 
     def set(self, mode: int, on: bool) -> None:
@@ -55,7 +55,7 @@ class Modes:
         self.clear()
 
     def clear(self) -> None:
-        """Reset what a reset of the terminal's core resets."""
+        """Reset the modes that both a soft and a full reset clear."""
         self.cursor_keys = self.keypad = self.paste = self.focus = False
         self.style, self.steady = 0, None
 
@@ -65,7 +65,8 @@ class Modes:
         self.elsewhere.clear()
 
     def sequences(self) -> str:
-        """The sequences that set all this on a terminal that was reset, which leaves a hidden cursor hidden."""
+        """The sequences that set these modes on a terminal after a reset. A reset does not show a hidden cursor, so
+        its visibility is always set."""
         modes = [mode for mode, on in ((1, self.cursor_keys), (2004, self.paste), (1004, self.focus)) if on]
         modes += [mode for mode in (self.mouse, self.encoding, *sorted(self.elsewhere)) if mode]
         made = "\x1b[?25l" if self.hidden else "\x1b[?25h"

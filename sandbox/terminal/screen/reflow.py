@@ -1,12 +1,12 @@
-"""Lines that were wrapped, at another width: they are put together and wrapped anew, as xterm.js does it. The line with
-the cursor is left alone, for its program to repair. Pure."""
+"""Rewrap wrapped lines when the width changes, as xterm.js does. The line with the cursor stays as it is: its program
+repairs it. Pure."""
 
 from sandbox.terminal.screen.buffer import ScreenBuffer
 from sandbox.terminal.screen.cells import EMPTY, CellRow
 
 
 def reflow(page: ScreenBuffer, old: int, new: int) -> None:
-    """The page had `old` columns and gets `new`."""
+    """Rewrap the lines of a page that goes from `old` to `new` columns."""
     if new > old:
         _widen(page, old, new)
     elif new < old:
@@ -65,8 +65,8 @@ def _narrow(page: ScreenBuffer, old: int, new: int) -> None:
             else:
                 base += 1
         page.saved.line = min(page.saved.line + more, base + height - 1)
-        end = min(start, len(lines))  # what was taken from the end may have been more than this line
-    for start, end, group in wrapped:  # from the last one up, so that places stay what they were
+        end = min(start, len(lines))  # more rows than this line's may have been popped from the end
+    for start, end, group in wrapped:  # last line first, so that earlier indices stay valid
         lines[start:end] = group
     _lay_out(page, lines[-most:], base, height)
 
@@ -85,7 +85,7 @@ def _wrapped(group: list[CellRow], old: int, new: int) -> list[CellRow]:
         below = group[number + 1] if number + 1 < len(group) else None
         size = old if below else row.length()
         if below and below.is_wide(0) and row.at(old - 1) == EMPTY:
-            size -= 1  # empty only because the wide character did not fit
+            size -= 1  # this cell is empty only because the wide character did not fit
         row = row.copy()
         row.reach(size)
         at = len(whole.text)

@@ -1,9 +1,9 @@
-"""Rows as the text that prints them, from the top of a fresh terminal down. Pure.
+"""Write rows as the text that prints them, from the top of a fresh terminal down. Pure.
 
-A terminal does more than it is told: after the last column the next character wraps, a row that scrolls in has the
-background in use, an empty cell is not a blank. All of it comes back the way it came: what was wrapped wraps again,
-empty cells are stepped over or erased, and what only an accident can leave, such as an empty cell that is underlined,
-is brought about by the same accident.
+A terminal has side effects: a character after the last column wraps, a row that scrolls in gets the background in use,
+an empty cell differs from a blank. The writer reproduces each state by the way it arises: wrapped rows wrap again,
+empty cells are skipped or erased, and a state that only a side effect can leave, such as an underlined empty cell (an
+accident), is made by the same side effect.
 """
 
 import re
@@ -21,9 +21,9 @@ _LONE_HALF = re.compile(f"(?<![{WIDE}]){HALF}")
 _LONE_WIDE = re.compile(f"[{WIDE}](?!{HALF})")
 _ZEROES = re.compile(f"[{ZERO}]")
 _WIDE_BLANK = "\u3000"
-_STEP = 24  # bytes that moving, erasing and wrapping take at most, for each change of look
+_STEP = 24  # the most bytes that moving, erasing and wrapping take, for each change of look
 _MAX_FEEDS = 10_000
-_ACCIDENT = 160  # bytes for a cell that takes one
+_ACCIDENT = 160  # bytes for each cell that needs an accident
 
 
 class RowWriter:
@@ -34,7 +34,7 @@ class RowWriter:
         self._sequences: dict[str, str] = {DEFAULT: "\x1b[m"}
         self._pen = DEFAULT
         self._x = 0  # `cols`: the next character wraps
-        self._stale = -1  # a cell of this row that has changed since the row came in
+        self._stale = -1  # the cell of this row that was changed since the row came in; -1: none
         self.out: list[str] = []
 
     def sequence(self, look: str) -> str:
@@ -44,7 +44,7 @@ class RowWriter:
         return found
 
     def cost(self, row: CellRow) -> int:
-        """The row takes at most so many bytes."""
+        """An upper bound of the bytes that the row takes."""
         text = row.text
         if row.joined:
             text += "".join(row.joined.values())
@@ -70,11 +70,11 @@ class RowWriter:
             self.out.append(f"\x1b[{x + 1}G")
 
     def page(self, page: ScreenBuffer, rows: list[CellRow], dropped: int) -> None:
-        """Print `rows`, the last of which are on the screen, on an empty page, with the cursor at home. `dropped`:
-        the number of older rows of the page that are left out."""
+        """Print `rows` on an empty page with the cursor at home. The last of them are the rows on the screen.
+        `dropped` is the number of older rows of the page that are left out."""
         on_screen = len(page.rows)
         mark = -1 if page.saved == Saved() else max(page.saved.line - dropped, 0)
-        if mark >= len(rows):  # it was saved before the rows that went off the top were thrown away
+        if mark >= len(rows):  # the cursor was saved before the scrollback was cleared
             self.out.append(f"\x1b[{on_screen}H" + "\n" * min(mark - on_screen + 1, _MAX_FEEDS))
             self.mark(page.saved)
             self.use(DEFAULT)
@@ -94,17 +94,17 @@ class RowWriter:
         self.use(DEFAULT)
 
     def mark(self, saved: Saved) -> None:
-        """Have the terminal save the cursor, on the line it is on."""
+        """Make the terminal save its cursor, on the current line."""
         self.go(min(saved.x, self._cols - 1))
         self.use(self._palette.name(saved.look))
         self.out.append("\x1b7" if saved.charset == PLAIN else f"\x1b({saved.charset}\x1b7\x1b(B")
 
-    # From row to row: what comes back is the look of the cells that are there.
+    # From row to row. Each function returns the look of the cells that the new row has already.
 
     def _enter(self, row: CellRow) -> str:
         if row.wrapped and self._canvas.rows > 1:
             self.go(self._cols - 1)
-            self.out.append("  \x1b[H\x1b[M")  # the row below it was wrapped, and moves up
+            self.out.append("  \x1b[H\x1b[M")  # makes the row below wrapped, then moves it up
             self._stale = 0
         self._x = 0
         return DEFAULT
@@ -142,7 +142,7 @@ class RowWriter:
         return DEFAULT
 
     def _makes_room(self, row: CellRow, below: CellRow | None) -> bool:
-        """The last cell is empty because a wide character did not fit any more: it looks like that one."""
+        """Whether the last cell is empty because the wide character that begins the next row did not fit."""
         if below is None or not below.wrapped or not is_wide(below.at(0)) or row.at(self._cols - 1) != EMPTY:
             return False
         return row.look_at(self._cols - 1) == below.look_at(0)
@@ -173,7 +173,7 @@ class RowWriter:
         self._stale = -1
 
     def _piece(self, row: CellRow, text: str, start: int, end: int, blank: str) -> None:
-        """Cells that look the same, and are either all empty or all not."""
+        """Write cells of one look that are either all empty or all not."""
         look = row.looks[start]
         if text[start] != EMPTY:
             self._print(row, text, start, end)
@@ -194,7 +194,7 @@ class RowWriter:
         shown = text[start:end]
         if row.joined or _ZEROES.search(shown):
             joined = row.joined or {}
-            alone = self.sequence(self._pen)  # after it, nothing can be joined
+            alone = self.sequence(self._pen)  # after a sequence, nothing can be joined
             shown = "".join(
                 joined.get(x) or (alone + cell if is_zero(cell) else cell) for x, cell in enumerate(shown, start)
             )
@@ -214,8 +214,8 @@ class RowWriter:
             self._accident(row, last)
 
     def _accident(self, row: CellRow, x: int) -> None:
-        """An empty cell with a look that erasing does not leave: it was half of a wide character, and the other half
-        was printed on, or pushed over the edge."""
+        """Make an empty cell whose look erasing cannot leave. Such a cell was half of a wide character whose other half
+        was overwritten or pushed over the edge."""
         if x < self._cols - 1:
             self.go(x)
             self.use(row.looks[x])
@@ -223,7 +223,7 @@ class RowWriter:
             self._x = x + 2
             self._stale = x + 1
             return
-        while True:  # nothing is to the right: from the left, and what was there is printed again
+        while True:  # there is no cell to the right: work from the left, then print what was there again
             self.go(x - 1)
             self.use(row.looks[x])
             self.out.append(f"{_WIDE_BLANK}\x1b[{x}G ")
@@ -240,8 +240,8 @@ class RowWriter:
             self._print(row, row.text, x, x + 1)
 
     def _break(self, row: CellRow) -> None:
-        """While nothing wrapped, the last cell was printed on half of a wide character, or another wide character had
-        no room there: the first half stays."""
+        """Make the first half of a wide character without its second half, before the last cell. Without wraparound,
+        the last cell was overwritten, or another wide character had no room there."""
         last = self._cols - 1
         self.go(last - 1)
         self.use(row.looks[last - 1])

@@ -1,9 +1,9 @@
-"""The screen that a program's bytes leave on a terminal, without a terminal. Pure.
+"""A terminal's screen, computed from a program's bytes without a terminal. Pure.
 
-It runs beside every PTY, so that a viewer who comes late, or was left behind, can get a picture: bytes that make a
-fresh terminal look and behave as if it had read everything. `feed` draws. `skip` is for a flood that nobody could
-read: it keeps only the settings that the program gave the terminal, and the drawn screen is void. Both take any
-bytes, cut anywhere: memory is bounded by the size of the screen and its scrollback.
+One runs beside every PTY. A viewer who comes late or falls behind gets a picture: bytes that make a fresh terminal
+look and behave as if it had read everything. `feed` draws. `skip` is for a flood that nobody could read: it keeps only
+the settings that the program made, and empties the drawn screen. Both take any bytes, cut anywhere. The size of the
+screen and its scrollback bounds the memory.
 """
 
 from codecs import utf_8_decode
@@ -30,9 +30,9 @@ from sandbox.terminal.screen.sequences import (
 )
 from sandbox.terminal.screen.snapshot import draw
 
-MIN_COLS = 2  # as xterm.js: a wide character must fit
-_MAX_LINE = 4096  # characters of a skipped line that count
-_BYTE_ORDER_MARK = "\ufeff"  # xterm.js leaves it out
+MIN_COLS = 2  # as in xterm.js: a wide character must fit
+_MAX_LINE = 4096  # characters of a skipped line that are read
+_BYTE_ORDER_MARK = "\ufeff"  # xterm.js drops it
 
 
 class Screen:
@@ -40,7 +40,7 @@ class Screen:
         self._canvas = Canvas(max(cols, MIN_COLS), max(rows, 1), scrollback)
         self._commands = Commands(self._canvas)
         self._unfinished = Unfinished(self._commands)
-        self._tail = b""  # of a character whose other bytes have not come
+        self._tail = b""  # the first bytes of a character whose other bytes have not come
         self._used = False
 
     @property
@@ -73,7 +73,7 @@ class Screen:
         return text
 
     def _draw(self, text: str, at: int) -> int:
-        """Draw what is whole and clean from `at` on, then one piece that is not; return where that ends."""
+        """Draw whole tokens from `at` on, then let `Unfinished` read one piece that is not whole. Return its end."""
         canvas, commands = self._canvas, self._commands
         for token in TOKEN.finditer(text, at):
             kind = token.lastindex
@@ -102,13 +102,13 @@ class Screen:
         return len(text)
 
     def skip(self, data: bytes) -> None:
-        """Keep only the settings in `data`: modes, page, region, tab stops, character sets, look, title. Everything
-        drawn, now and before, is off the screen, and the cursor is in the first line."""
+        """Apply only the settings in `data`: modes, page, region, tab stops, character sets, look, title. Empties the
+        screen and the scrollback, and moves the cursor to the first line."""
         text = self._decode(data)
         if self._unfinished.held:
             text = text[self._unfinished.take(text, 0) :]
         column, at = self._canvas.page.x, 0
-        # Most floods are nothing but text, and to find out so costs a twentieth of passing over it.
+        # Most floods are only text. This check costs a twentieth of passing over it.
         plain = text.isascii() and "\x1b" not in text and "\x0e" not in text and "\x0f" not in text
         while at < len(text) and not plain:
             at = self._pass_over(text, at, column)
@@ -116,7 +116,7 @@ class Screen:
         self._canvas.void()
 
     def _pass_over(self, text: str, start: int, column: int) -> int:
-        """Leave out what only draws, then do the one thing that comes next; return where that ends."""
+        """Skip what only draws, apply the one sequence after it, and return where that sequence ends."""
         found = SWALLOWED.match(text, start)
         end = found.end() if found else start
         self._carry_colours(text, start, end)
@@ -141,26 +141,27 @@ class Screen:
         return token.end()
 
     def _find_column(self, text: str, end: int, column: int) -> None:
-        """Put the cursor where the last line before `end` has come to; `column`: where it was when `text` began."""
+        """Put the cursor in the column where the last line before `end` ends. `column` is the column at the start of
+        `text`."""
         begin = max(end - _MAX_LINE, 0)
         line = max(text.rfind("\r", begin, end), text.rfind("\n", begin, end))
         self._canvas.page.x = 0 if line >= 0 else column
         self._draw(SEQUENCE.sub("", text[max(line + 1, begin) : end]), 0)
 
     def _carry_colours(self, text: str, start: int, end: int) -> None:
-        """Settings before a full reset do not matter."""
+        """Apply the SGR sequences of a skipped part. Those before the last reset of the look have no effect."""
         back = max(text.rfind("\x1b[m", start, end), text.rfind("\x1b[0m", start, end), start)
         for colours in latest(COLOURS.findall(text, back, end)):
             self._commands.sgr(colours)
 
     def resize(self, cols: int, rows: int) -> None:
-        """Another size, with what was on the screen as xterm.js would keep it."""
+        """Set the size, and keep the content as xterm.js would."""
         self._canvas.resize(max(cols, MIN_COLS), max(rows, 1))
 
     def picture(self) -> bytes:
-        """What makes a terminal of this size that was reset show this screen, and go on from here as this one would:
-        it ends with what has come of an unfinished sequence or character. It asks the terminal nothing. Nothing for a
-        screen on which nothing ever happened."""
+        """The bytes that make a terminal of this size, after a reset, show this screen and continue as this one would.
+        They end with the received part of an unfinished sequence or character, and contain no query. Empty for a screen
+        that was never fed."""
         if not self._used:
             return b""
         return draw(self._canvas, self._commands) + self._unfinished.held.encode() + self._tail

@@ -1,9 +1,10 @@
-"""Control sequences out of text that may end anywhere. Pure.
+"""Parse control sequences in text that may be cut anywhere. Pure.
 
-What is whole and clean is found by one regular expression, `TOKEN`. The rest comes here: a sequence that is cut, one
-with control characters inside, strings of any length, the eight-bit forms. `Unfinished` follows the states of a VT500
-as xterm.js does, and keeps what an unfinished sequence consists of so far, so that it can be handed on: the program's
-next bytes are its end. It keeps `MAX_HELD` characters at most; the rest of a longer sequence is swallowed.
+One regular expression, `TOKEN`, finds whole sequences without anything unusual. `Unfinished` reads the rest: cut
+sequences, sequences with control characters inside, strings of any length, and eight-bit forms. It follows the states
+of a VT500 as xterm.js does. It holds the received part of an unfinished sequence, so that a picture can end with it:
+the program's next bytes complete the sequence. It holds at most `MAX_HELD` characters and drops the rest of a longer
+sequence.
 """
 
 import re
@@ -13,7 +14,7 @@ from sandbox.terminal.screen.widths import NARROW, WIDE, ZERO
 
 MAX_HELD = 4096
 
-# The number of the last group in an alternative says which one it was.
+# The kinds of tokens. A kind is the number of the last group in its alternative.
 RUN, NEWLINE, SGR, CSI, CONTROL, WIDE_RUN, ZERO_WIDTH, ESC, OSC = 1, 2, 3, 6, 7, 8, 9, 10, 11
 _CSI = r"\x1b\[([<-?]?)([0-9;:]*)([ -/]*[@-~])"
 _ESC = r"\x1b([ -/]*[0-OQ-WYZ\\`-~])"
@@ -22,9 +23,9 @@ _RUN = rf"((?:[ -~]++|[{NARROW}]++)++)"  # ASCII first: the class of all narrow 
 _WIDTHS = rf"([{WIDE}]+)|([{ZERO}])"
 TOKEN = re.compile(rf"{_RUN}|(\r\n)|\x1b\[([0-9;:]*)m|{_CSI}|([\x00-\x1a\x1c-\x1f])|{_WIDTHS}|{_ESC}|{_OSC}|([^\r\n])")
 
-# Text, and sequences that change nothing but what is drawn and in which look.
+# Text, and sequences that change only what is drawn and the look.
 SWALLOWED = re.compile(r"(?:[^\x0e\x0f\x1b\x80-\x9f]++|\x1b\[[0-9;:]*+[@-fi-kmn-qtv-~])*+")
-# Whatever takes no room, or would be told twice.
+# What takes no cell, or was already applied.
 _STRING = r"[\]PX^_][^\x07\x18\x1a\x1b\x9c]*(?:\x07|\x1b\\)?"
 SEQUENCE = re.compile(rf"\x1b(?:\[[ -?]*(?:[@-~]|\Z)|{_STRING}|[ -/]*[0-~])?|[\x0e\x0f\x80-\x9f]")
 COLOURS = re.compile(r"\x1b\[([0-9;:]*)m")
@@ -32,7 +33,7 @@ COLOURS = re.compile(r"\x1b\[([0-9;:]*)m")
 _EIGHT_BIT = {"\x90": "P", "\x9b": "[", "\x9d": "]", "\x98": "X", "\x9e": "X", "\x9f": "X"}
 _INTRODUCED = {"[": "[", "]": "]", "P": "P", "X": "X", "^": "X", "_": "X"}
 _PARAMETERS = re.compile("[ -?]+")
-_BODIES = {  # what a sequence goes on with
+_BODIES = {  # what may follow the introducer of a sequence
     **dict.fromkeys(" !\"#$%&'()*+,-./", re.compile("[ -/]+")),
     "[": _PARAMETERS,
     "]": re.compile(r"[^\x00-\x1f\x80-\x9f]+"),
@@ -46,11 +47,11 @@ _WHOLE_DCS = re.compile(r"\x1bP[<-?]?[0-9;:]*[ -/]*")
 class Unfinished:
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
-        self._in_head = False  # of a device control string: its parameters are not over
-        self.held = ""  # what came of a sequence; empty: nothing is unfinished
+        self._in_head = False  # inside the parameters of a device control string
+        self.held = ""  # the received part of a sequence; empty: nothing is unfinished
 
     def take(self, text: str, at: int) -> int:
-        """Read on at `at` until nothing is unfinished, or to the end; return where that is."""
+        """Read from `at` until nothing is unfinished, or to the end of `text`. Return where reading stopped."""
         while at < len(text):
             body = _PARAMETERS if self._in_head else _BODIES.get(self.held[1:2])
             found = body and body.match(text, at)
@@ -104,12 +105,12 @@ class Unfinished:
                 case "P":
                     self._read_dcs_head(character)
                 case "X":
-                    self._abandon()  # only ASCII is swallowed
+                    self._abandon()  # such a string may contain only ASCII
                 case _:
                     self._read_escape(character)
 
     def _read_escape(self, character: str) -> None:
-        """After ESC and what may come between; or, if nothing is held, a character that means nothing."""
+        """A character after ESC and its intermediates. If nothing is held, the character has no meaning."""
         if character < " ":
             self._commands.control(character)
         elif character <= "/":

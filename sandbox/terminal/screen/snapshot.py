@@ -1,12 +1,12 @@
-"""A picture: the bytes that make a terminal that was reset equal to this one. Pure.
+"""A picture: the bytes that make a terminal equal to this one after a reset. Pure.
 
-First both pages, oldest row first, each with its saved cursor while that row is being printed. Then what must not be
-in the way of printing: tab stops, region, modes, character sets. Last the cursor. If a character was just printed, it
-is printed again to put the cursor behind it: so a combining character that comes next joins it, and one that follows
-in the last column wraps.
+First come both pages, oldest row first; each page saves its cursor when it prints that row. Then come the settings
+that would disturb printing: tab stops, region, modes, character sets. The cursor comes last. A character that was just
+printed is printed again to put the cursor behind it: then a combining character that comes next joins it, and a
+character after the last column wraps.
 
-It is no longer than MAX_PICTURE: rows that went off the top are left out first, the oldest before the others, then
-those at the top of the screen.
+A picture has at most MAX_PICTURE bytes. To fit, it leaves out rows of the scrollback, oldest first, then rows at the
+top of the screen.
 """
 
 from sandbox.protocol.terminal import MAX_PICTURE
@@ -19,8 +19,8 @@ from sandbox.terminal.screen.commands import Commands
 from sandbox.terminal.screen.row_writer import RowWriter
 from sandbox.terminal.screen.widths import is_zero
 
-_RESERVE = 80 * 1024  # for all that is not rows: title, tab stops, an unfinished sequence, ...
-_CANCEL = "\x18"  # what the viewer's terminal may have begun to read
+_RESERVE = 80 * 1024  # bytes for everything but rows: title, tab stops, an unfinished sequence, ...
+_CANCEL = "\x18"  # cancels a sequence that the viewer's terminal may have begun to read
 _SHIFTS = ("\x0f", "\x0e", "\x1bn", "\x1bo")
 
 
@@ -50,14 +50,14 @@ def draw(canvas: Canvas, commands: Commands) -> bytes:
     out += _modes(canvas, commands)
     if canvas.join or _came_back(canvas):
         out += _charsets(canvas) + _cursor(canvas, painter)
-    else:  # what is in the last cell was not printed in the character set in use now
+    else:  # the last cell was not printed in the character set in use now
         out += _cursor(canvas, painter) + _charsets(canvas)
     return "".join(out).encode()
 
 
 def _fitting(painter: RowWriter, page: ScreenBuffer, room: int) -> tuple[list[CellRow], int]:
-    """The newest rows that have room, and how many older ones do not. The screen is there in any case, if need be
-    empty."""
+    """The newest rows that fit, and the number of older rows that do not. The rows on the screen are always there,
+    empty where they do not fit."""
     rows = [*page.history, *page.rows]
     for number in range(len(rows) - 1, -1, -1):
         room -= painter.cost(rows[number])
@@ -81,7 +81,7 @@ def _stops_and_region(page: ScreenBuffer) -> list[str]:
 
 
 def _came_back(canvas: Canvas) -> bool:
-    """The character set in use was restored with the cursor: it is not the one that was designated."""
+    """Whether the character set in use was restored with the cursor, and differs from the designated one."""
     return canvas.charset != canvas.designated[canvas.level] and canvas.charset == canvas.page.saved.charset
 
 
@@ -119,7 +119,7 @@ def _cursor(canvas: Canvas, painter: RowWriter) -> list[str]:
         shown = row.at(start) if row.look_at(start) == canvas.pen else EMPTY
         if shown not in (EMPTY, HALF) and (canvas.join == 1) == (row.at(start + 1) != HALF):
             return [f"\x1b[{line};{start + 1}H{pen}", _again(canvas, row, start)]
-        return [f"\x1b[{line};{cols}H{pen}\u3000"]  # nothing wraps, and a wide character found no room
+        return [f"\x1b[{line};{cols}H{pen}\u3000"]  # without wraparound, a wide character had no room
     if page.x < cols:
         return [f"\x1b[{line};{page.x + 1}H{pen}"]
     beyond = "\u200b" * (page.x - cols)
@@ -127,7 +127,7 @@ def _cursor(canvas: Canvas, painter: RowWriter) -> list[str]:
     if row.at(last) != EMPTY:
         look = painter.sequence(row.look_at(last))
         return [f"\x1b[{line};{last + 1}H{look}", _again(canvas, row, last), pen, beyond]
-    if page is canvas.normal:  # only on the other page can the cursor get there without printing over what is here
+    if page is canvas.normal:  # only via the alternate page can the cursor get there without overwriting a cell
         return [f"\x1b[?1047h\x1b[{page.y + 1};{cols}H \x1b[?1047l{pen}{beyond}"]
     return [f"\x1b[{line};{cols}H{painter.sequence(row.look_at(last))} {pen}{beyond}"]
 

@@ -1,7 +1,7 @@
-"""How many cells a character takes: two, one, or none because it joins the one before it. Pure.
+"""How many cells a character takes: two, one, or none (it joins the character before it). Pure.
 
-These are the widths of Unicode 6 as xterm.js counts them by default, not those of a newer Unicode: the terminal that
-shows a picture must agree with the screen it is a picture of, character by character. Emoji take one cell there.
+The widths are those of Unicode 6, the default of xterm.js, because the terminal that shows a picture must agree with
+the screen on every character. Emoji take one cell there.
 """
 
 import re
