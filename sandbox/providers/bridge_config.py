@@ -1,4 +1,4 @@
-"""What a bridge is told at its start, the same by every provider, and what of a failed start may be shown."""
+"""The configuration that every provider gives a bridge at its start, and the text shown for a failed start."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,8 +16,8 @@ _SECRET_LENGTH = 8  # shorter values are too likely to be ordinary words
 
 @dataclass(frozen=True, slots=True)
 class TerminalSettings:
-    """A bridge's settings for terminals. `shell` is the program of those that name none; None: the bridge's own choice.
-    `sizes` is whose size counts: `active`, `smallest` or `fixed`."""
+    """A bridge's settings for terminals. `shell` is the program of terminals that name none; None: the bridge chooses.
+    `sizes` says whose size counts: `active`, `smallest` or `fixed`."""
 
     shell: tuple[str, ...] | None = None
     sizes: str = "active"
@@ -41,8 +41,8 @@ class TerminalSettings:
 
 @dataclass(frozen=True, slots=True)
 class InnerPaths:
-    """Paths as the processes inside see them. `code` is where the `sandbox` package can be imported from, `agents` what
-    is installed of agents; "": nothing is."""
+    """Paths as the processes inside see them. The `sandbox` package can be imported from `code`. `agents` is the
+    directory of installed agents; "": there is none."""
 
     kept: str
     workspace: str
@@ -54,13 +54,13 @@ class InnerPaths:
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """What every bridge of a fleet is told alike."""
+    """The settings that all bridges of a fleet share."""
 
     exec_timeout: float = 600.0
     orphan_seconds: float = 600.0
     terminals: TerminalSettings = field(default_factory=TerminalSettings)
-    egress: bool = False  # its programs have a way out: a port of their own loopback
-    own_kernel: bool = False  # of each sandbox: it numbers files anew, and watches see nothing through another mount
+    egress: bool = False  # programs reach the network through a port of their own loopback
+    own_kernel: bool = False  # each sandbox has its own kernel: new inode numbers, and no watch across mounts
 
 
 def bridge_config(
@@ -72,13 +72,13 @@ def bridge_config(
     settings: BridgeSettings,
     boot_id: str,
 ) -> bytes:
-    """The document of sandbox/bridge/base/config.py. It holds secrets. `boot_id` is the host's: not every sandbox can
-    ask its kernel."""
+    """The document that sandbox/bridge/base/config.py reads. It contains secrets. `boot_id` is the host's, because not
+    every sandbox can ask the host's kernel."""
     env = {**spec.agent_env, **base_env, **(proxy_env() if settings.egress else {})}
     if any(part in _BUILT_IN for part in spec.agent):
         env["PYTHONPATH"] = places.code
     if places.agents:
-        env["PATH"] = f"{env['PATH']}:{places.agents}/bin"  # last: what a sandbox brings itself comes first
+        env["PATH"] = f"{env['PATH']}:{places.agents}/bin"  # last: the sandbox's own programs come first
     return json.dumps(
         {
             "session_id": spec.session_id,
@@ -107,7 +107,7 @@ def bridge_config(
 
 
 def proxy_env() -> dict[str, str]:
-    """By which programs find their way out. There is no one name that all of them know."""
+    """The variables that send programs to the proxy. No single name is known to all programs."""
     proxy, direct = f"http://127.0.0.1:{EGRESS_PORT}", "127.0.0.1,localhost,::1"
     env = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), proxy)
     return {**env, "NO_PROXY": direct, "no_proxy": direct, "NODE_USE_ENV_PROXY": "1"}
@@ -118,7 +118,8 @@ def _own_kernel(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_agents_dir(directory: Path) -> None:
-    """Before a sandbox mounts it: what is installed later is seen, too. Raises SandboxFailed."""
+    """Make the directory of installed agents before any sandbox mounts it, so that sandboxes also see agents installed
+    later. Raises SandboxFailed."""
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as exc:
@@ -130,7 +131,7 @@ def _inside(part: str, places: InnerPaths) -> str:
 
 
 def homes(places: InnerPaths, session_id: str) -> dict[str, str]:
-    """Where agents keep what is theirs, and whose sandbox this is."""
+    """The variables that say where agents keep their files and which session this is."""
     return {
         "HOME": places.agent,
         "CLAUDE_CONFIG_DIR": f"{places.agent}/.claude",
@@ -140,7 +141,7 @@ def homes(places: InnerPaths, session_id: str) -> dict[str, str]:
 
 
 def failed_start(why: object, said: bytes, secrets: Iterable[str]) -> str:
-    """For the user: why a sandbox did not start, and its last words without secrets."""
+    """The text for the user: why a sandbox did not start, and its last output with secrets replaced."""
     words = said.decode(errors="replace").strip()
     for secret in secrets:
         if len(secret) >= _SECRET_LENGTH:

@@ -1,6 +1,6 @@
 """Several fleets as one. A session's sandbox is at the provider that is stored with the session; new sessions go to
-the first. A provider that this gateway does not have is one that does not answer: nothing is known of its sandboxes, so
-nothing is started, stopped or taken for dead. Only the operator can say that such a provider is gone for good."""
+the first provider. A provider that this gateway does not have counts as one that does not answer: nothing is known of
+its sandboxes, so none is started, stopped or taken for dead. Only the operator can declare such a provider gone."""
 
 from collections.abc import Collection, Iterator
 
@@ -21,7 +21,7 @@ class Fleets:
     """Implements sandbox.ports.fleet.Fleet."""
 
     def __init__(self, first: Fleet, *others: Fleet, gone: Collection[str] = ()) -> None:
-        """`gone`: the names of providers that are no more, nor are their sandboxes."""
+        """`gone` names the providers that no longer exist; their sandboxes no longer exist either."""
         self._first = first
         self._gone = gone
         self._fleets = {fleet.name: fleet for fleet in (first, *others)}
@@ -51,7 +51,7 @@ class Fleets:
             raise
 
     async def health(self) -> ProviderHealth:
-        """Of the provider of new sessions."""
+        """The health of the provider that new sessions go to."""
         return await self._first.health()
 
     @property
@@ -78,7 +78,8 @@ class Fleets:
             await fleet.close()
 
     def _of(self, spec: SandboxSpec) -> Fleet:
-        """Raises SandboxUnavailable, SandboxFailed."""
+        """The fleet of the spec's provider. Raises SandboxUnavailable if this gateway does not have it, SandboxFailed
+        if it is gone."""
         fleet = self._fleets.get(spec.provider or self.name)
         if fleet is None and spec.provider in self._gone:
             raise SandboxFailed(
@@ -91,7 +92,7 @@ class Fleets:
 
 
 class AbsentSandbox:
-    """Implements sandbox.ports.sandbox.Sandbox: one of a provider that this gateway does not have."""
+    """Implements sandbox.ports.sandbox.Sandbox: a sandbox at a provider that this gateway does not have."""
 
     level = "unknown"
     mounts_roots = False
@@ -143,7 +144,8 @@ class AbsentSandbox:
 
 
 class GoneSandbox(AbsentSandbox):
-    """Implements sandbox.ports.sandbox.Sandbox: one of a provider that is gone. It does not run and left nothing."""
+    """Implements sandbox.ports.sandbox.Sandbox: a sandbox at a provider that is gone. It does not run, and nothing of
+    it is left."""
 
     async def runs(self) -> bool:
         return False

@@ -20,12 +20,12 @@ RunCommand = Callable[[Command], CommandResult]
 
 
 def no_command(command: Command) -> CommandResult:
-    """There are no programs but the agent."""
+    """The default for `exec`: the agent is the only program."""
     return CommandResult(127, "", f"{command.argv[0]}: not found")
 
 
 class MemoryHandle:
-    """Implements sandbox.ports.sandbox.Sandbox: what the fleet does, of one session."""
+    """Implements sandbox.ports.sandbox.Sandbox: passes one session's calls to the fleet."""
 
     level = "trusted"
 
@@ -82,28 +82,29 @@ class MemoryHandle:
 
 
 class MemoryFleet:
-    """Implements sandbox.ports.fleet.Fleet: sandboxes are objects. Its knobs may be turned at any time."""
+    """Implements sandbox.ports.fleet.Fleet: sandboxes are objects. Tests may change its public attributes at any
+    time."""
 
     name = "memory"
     level = "trusted"
 
     def __init__(self, script: Script = echo, command: RunCommand = no_command) -> None:
-        self.script = script  # for sandboxes made from now on
-        self.command = command  # what `exec` runs
-        self.mounts_roots = False  # of sandboxes that boot from now on
+        self.script = script  # applies to sandboxes made from now on
+        self.command = command  # runs what `exec` is given
+        self.mounts_roots = False  # applies to sandboxes that boot from now on
         self.start_seconds = 0.0  # how long a start takes
-        self.start_failures: list[str] = []  # each start takes one and fails with it
-        self.start_problem: str | None = None  # every start fails with it
-        self.link_problem: str | None = None  # every connect is refused with it
-        self.unavailable: str | None = None  # the provider does not answer, and why
-        self.resources: dict[str, Resources] = {}  # what sandboxes are said to use
-        self.images: dict[str, ImageChosen] = {}  # what the names of images mean; "": of those that name none
-        self.pulls: list[ImagePull] = []  # each start waits for this one
-        self.pull_seconds = 1.0  # for each of these steps
-        self.pull_ends_after = 0.0  # the last of them
+        self.start_failures: list[str] = []  # each start takes the first one and fails with it
+        self.start_problem: str | None = None  # every start fails with this text
+        self.link_problem: str | None = None  # every connect is refused with this text
+        self.unavailable: str | None = None  # why the provider does not answer; None: it answers
+        self.resources: dict[str, Resources] = {}  # the resources that each session's sandbox reports
+        self.images: dict[str, ImageChosen] = {}  # the image of each name; "": the one for specs that name none
+        self.pulls: list[ImagePull] = []  # the steps of the pull that each start waits for
+        self.pull_seconds = 1.0  # how long each step takes
+        self.pull_ends_after = 0.0  # how long the pull goes on after the last step
         self.pull_problem: str | None = None
         self.starts = 0
-        self.sandboxes: dict[str, MemorySandbox] = {}  # also those that do not run
+        self.sandboxes: dict[str, MemorySandbox] = {}  # includes those that do not run
 
     async def open(self) -> None:
         return None
@@ -131,7 +132,7 @@ class MemoryFleet:
             progress(chosen)
 
     async def _pull(self, progress: OnProgress) -> None:
-        """One pull for each start, though in truth one serves all."""
+        """Pull once for each start. A real provider shares one pull between starts."""
         pulls = self.pulls
         for pull in pulls:
             progress(pull)
@@ -151,10 +152,10 @@ class MemoryFleet:
     async def close(self) -> None:
         return None
 
-    # What the handles ask for; tests put others in their place.
+    # Calls of the handles. Tests replace them.
 
     def find(self, session_id: str) -> MemorySandbox:
-        """The sandbox that runs. Raises LinkRefused, SandboxUnavailable."""
+        """The session's running sandbox. Raises LinkRefused, SandboxUnavailable."""
         self._answer()
         sandbox = self.sandboxes.get(session_id)
         if self.link_problem is not None:

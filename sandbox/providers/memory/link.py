@@ -1,4 +1,4 @@
-"""The connection between a gateway and a sandbox in memory: two queues emptied by the event loop."""
+"""The connection between a gateway and a sandbox in memory: two queues that the event loop empties."""
 
 import asyncio
 from collections import deque
@@ -16,7 +16,7 @@ Action = Callable[[], None]
 
 
 class Pipe:
-    """One direction of a link: what is put in happens later, in order, unless the link is cut before."""
+    """One direction of a link. Runs the actions later, in order; a cut discards those that have not run."""
 
     def __init__(self) -> None:
         self._waiting: deque[Action] = deque()
@@ -105,13 +105,14 @@ class MemoryLink:
         self.down.resume()
 
     def close(self) -> None:
-        """What was sent before still arrives."""
+        """Close the link. The sandbox still receives what was sent before."""
         self._over = True
         self.down.cut()
         self._up.put(lambda: self._sandbox.let_go(self))
 
     def lose(self, reason: str, *, orderly: bool = False) -> None:
-        """The connection ends. In order, what was on its way still arrives; otherwise it is gone in both directions."""
+        """End the connection. If `orderly`, the gateway still receives what was on its way; otherwise everything on its
+        way is lost, in both directions."""
         self._up.cut()
         if self._over:
             return
@@ -122,7 +123,7 @@ class MemoryLink:
         self.down.put(lambda: self.events.on_lost(reason))
 
     def began(self, epoch: str, base: int) -> None:
-        """Answers the bridge before the owner can deliver anything to this process."""
+        """A process began. Confirm it to the bridge before the owner can deliver anything to it."""
         self._send(lambda: self._sandbox.ready(epoch))
         self.events.on_epoch(epoch, base)
 

@@ -1,9 +1,9 @@
 """A sandbox that exists only in this process, with a scripted agent.
 
-It keeps the contract of a real bridge: records are taken once, what was taken is remembered across incarnations, frames
-are numbered per agent process and kept until confirmed, deliveries that were not taken are forgotten when the agent
-exits or the link is lost. Both directions of a link are queues emptied by the event loop, so nothing is ever called
-back from within a call. Unlike a real bridge it goes on reading an agent whose output nobody confirms.
+It keeps the contract of a real bridge. It takes each record once and remembers across incarnations what it took. It
+numbers frames per agent process and keeps them until they are confirmed. It forgets deliveries not yet taken when the
+agent exits or the link is lost. The event loop empties a queue for each direction of a link, so no callback runs
+inside a call. Unlike a real bridge, it goes on reading from an agent whose output nobody confirms.
 """
 
 import secrets
@@ -26,11 +26,11 @@ _PORTION = 64 * 1024
 
 
 class MemorySandbox:
-    """One session's sandbox: its bridge, its agent, its roots, and the handles tests pull.
+    """One session's sandbox: its bridge, its agent, its roots, and the attributes that tests set.
 
     `handed` lists every (seq, line) given to any agent process, for the life of the sandbox. `cut_at` = (seq, what)
-    makes the bridge note that seq as taken and then, before the agent gets the line, lose its `link`, its `agent`, or
-    die itself (`bridge`): the record is neither delivered nor to be sent again.
+    makes the bridge note that seq as taken and then, before the agent gets the line, lose its `link`, lose its `agent`,
+    or die (`bridge`). Then the record is not delivered and must not be sent again.
     """
 
     def __init__(self, spec: SandboxSpec, script: Script) -> None:
@@ -43,7 +43,7 @@ class MemorySandbox:
         self.processes: list[ScriptedProcess] = []
         self.setup = NO_SETUP  # of the newest start
         self.cut_at: tuple[int, Literal["link", "agent", "bridge"]] | None = None
-        self.agent_problem: str | None = None  # the agent command cannot be run, and why
+        self.agent_problem: str | None = None  # why the agent's command cannot be run; None: it can
         self.log = bytearray()
         self.roots = MemoryRoots()
         self.terminals: dict[str, MemoryTerminal] = {}
@@ -52,26 +52,26 @@ class MemorySandbox:
         self._queue: deque[tuple[int, bytes]] = deque()
         self._held_back: set[int] = set()
         self._link: MemoryLink | None = None
-        self._ready: str | None = None  # the process the gateway knows of: deliveries are meant for it
-        self._next_start: tuple[bytes | None] | None = None  # asked for while the last process was being stopped
+        self._ready: str | None = None  # the process that the gateway knows of: deliveries are for it
+        self._next_start: tuple[bytes | None] | None = None  # a start requested while the last process was stopping
 
     @property
     def agent(self) -> ScriptedProcess | None:
-        """The agent process that runs now."""
+        """The running agent process, if any."""
         return self.processes[-1] if self.processes and self.processes[-1].alive else None
 
     @property
     def files(self) -> dict[bytes, bytes]:
-        """The files of both roots; whoever changes them himself tells nobody."""
+        """The files of both roots. Changing them directly does not trigger the watch."""
         return self.roots.files
 
     def write(self, path: bytes, content: bytes) -> None:
-        """A program writes a file, and the watch sees it."""
+        """Write a file as a program would: the watch sees it."""
         self.files[path] = content
         self.changed()
 
     def changed(self) -> None:
-        """The watch sees something."""
+        """Report a change, as the watch does."""
         if self._link:
             self._tell(self._link.events.on_changed)
 
@@ -91,24 +91,24 @@ class MemorySandbox:
         self._next_start = None
 
     def end(self, reason: str) -> None:
-        """The bridge stops in order: its agent first, what it wrote still arrives."""
+        """Stop the bridge in order: the agent ends first, and its output still arrives."""
         if self.agent:
             self.agent.exit(None, "SIGTERM")
         self._down(reason, orderly=True)
 
     def crash(self, reason: str = "the bridge died") -> None:
-        """kill -9 of the bridge: agent, backlog and link are gone; what it noted as taken is not."""
+        """kill -9 the bridge. Agent, backlog and link are lost; the note of what was taken stays."""
         process = self.agent
         self._down(reason, orderly=False)
         if process:
             process.exit(None, "SIGKILL")
 
     def forget_taken(self) -> None:
-        """Lose the notes, as a reboot of the host does: a new taker."""
+        """Lose the notes, as a reboot of the host does. The sandbox becomes a new taker."""
         self.taker, self.taken = secrets.token_urlsafe(9), 0
 
     def lose_link(self, reason: str = "cut by the test") -> None:
-        """Cut the connection without a word; whatever was on its way, in either direction, is gone."""
+        """Cut the connection without a message. Everything on its way, in either direction, is lost."""
         if self._link:
             link = self._link
             self.let_go(link)
@@ -132,7 +132,7 @@ class MemorySandbox:
             self._link = None
             self._forget_queue()
 
-    # What the gateway asks over the link.
+    # Requests of the gateway over the link.
 
     def start_agent(self, line: bytes | None) -> None:
         if self.agent and not self.roots.held:
@@ -191,7 +191,7 @@ class MemorySandbox:
     def confirmed(self, position: Position) -> None:
         self._backlog.confirm(position)
 
-    # What the agent does.
+    # Actions of the agent.
 
     def agent_wrote(self, process: ScriptedProcess, line: bytes) -> None:
         if self.alive:
@@ -208,7 +208,7 @@ class MemorySandbox:
         if self.alive and self._next_start:
             (line,), self._next_start = self._next_start, None
             self.start_agent(line)
-            self._ready = None  # until the gateway has heard of it
+            self._ready = None  # until the gateway knows of the new process
 
     def agent_reads(self) -> None:
         while self._queue and (agent := self.agent) and agent.reading and self._queue[0][0] not in self._held_back:
@@ -238,7 +238,7 @@ class MemorySandbox:
             self.crash()
 
     def _stream(self) -> None:
-        """Tell the link everything of the agent channel that it was not told yet."""
+        """Send the link every step of the agent channel that it has not received yet."""
         while self._link and (step := self._backlog.step(self._cursor, _PORTION)) is not None:
             events = self._link.events
             match step:

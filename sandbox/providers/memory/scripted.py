@@ -1,7 +1,7 @@
-"""Agents that are a few lines of Python, for the memory provider.
+"""Agents of a few lines of Python, for the memory provider.
 
-A script is called once per agent process with that process, and returns the function that gets each line the process
-reads. It acts only through the process it was given, and waits only by `process.later`, so it runs on virtual time.
+A script is called once for each agent process, with that process. It returns the function that gets each line the
+process reads. A script acts only through its process and waits only with `process.later`, so it runs on virtual time.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class ScriptHost(Protocol):
 
 
 class ScriptedProcess:
-    """One run of a script. `on_interrupt` and `on_stop` may be replaced; by default both end the process."""
+    """One run of a script. A script may replace `on_interrupt` and `on_stop`; by default both end the process."""
 
     def __init__(self, epoch: str, spec: SandboxSpec, script: "Script", host: ScriptHost) -> None:
         self.epoch = epoch
@@ -35,7 +35,7 @@ class ScriptedProcess:
         self.alive = True
         self.reading = True
         self.stopping = False
-        self.lines: list[bytes] = []  # everything it was handed, the start line and injected ones included
+        self.lines: list[bytes] = []  # every line it was handed, including the start line and injected lines
         self.on_interrupt: Callable[[], None] = lambda: self.exit(None, "SIGINT")
         self.on_stop: Callable[[], None] = lambda: self.exit(0)
         self._host = host
@@ -43,20 +43,20 @@ class ScriptedProcess:
         self._on_line = script(self)
 
     def hand(self, line: bytes) -> None:
-        """One line on its standard input."""
+        """Write one line to its standard input."""
         if self.alive:
             self.lines.append(line)
             self._on_line(line)
 
     def emit(self, frame: bytes | dict[str, Any]) -> None:
-        """Write one line to standard output; a dead process writes nothing."""
+        """Write one line to standard output. A dead process writes nothing."""
         if self.alive:
             line = frame if isinstance(frame, bytes) else json.dumps(frame, separators=(",", ":")).encode()
             assert b"\n" not in line, "one call is one line"
             self._host.agent_wrote(self, line)
 
     def write_file(self, path: bytes, content: bytes) -> None:
-        """Write a file of the kept roots; `path` begins with `workspace/` or `agent/`."""
+        """Write a file in the kept roots. `path` begins with `workspace/` or `agent/`."""
         if self.alive:
             self._host.write(path, content)
 
@@ -72,13 +72,13 @@ class ScriptedProcess:
         self._timers.clear()
 
     def stop(self) -> None:
-        """Its input ends; it is killed if it has not ended in time."""
+        """End its input. It is killed if it has not exited after STOP_SECONDS."""
         self.stopping = True
         self.later(STOP_SECONDS, lambda: self.exit(None, "SIGKILL"))
         self.on_stop()
 
     def hang(self) -> None:
-        """Stop reading: what is delivered from now on stays with the bridge, untaken."""
+        """Stop reading. The bridge keeps later deliveries and does not take them."""
         self.reading = False
 
     def read_on(self) -> None:
@@ -89,7 +89,7 @@ class ScriptedProcess:
         self._host.lose_link(reason)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do `action` after `seconds` of loop time, if the process still lives then."""
+        """Run `action` after `seconds` of loop time, if the process is still alive then."""
 
         def fire() -> None:
             self._timers.discard(timer)
@@ -103,12 +103,12 @@ Script = Callable[[ScriptedProcess], OnLine]
 
 
 def silent(process: ScriptedProcess) -> OnLine:
-    """Reads everything, says nothing."""
+    """Reads every line and writes nothing."""
     return lambda line: None
 
 
 def echo(process: ScriptedProcess) -> OnLine:
-    """Answers each `message` in the chat dialect with its own text; `close` ends it."""
+    """Answers each `message` of the chat dialect with the message's own text. `close` ends it."""
     answers = itertools.count(1)
 
     def on_line(line: bytes) -> None:
@@ -123,7 +123,7 @@ def echo(process: ScriptedProcess) -> OnLine:
 
 
 def said(frame: dict[str, Any]) -> str:
-    """The text of a message: its `content`, or the text parts of it joined."""
+    """The text of a message: its `content`, or the joined text parts of its `content`."""
     content = frame.get("content")
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
@@ -131,7 +131,7 @@ def said(frame: dict[str, Any]) -> str:
 
 
 def answer(process: ScriptedProcess, text: str, *, number: int = 1, seq: int | None = None) -> None:
-    """One whole turn: stream_start, a chunk for each word, stream_end, sdk_message, done."""
+    """Emit one whole turn: stream_start, a chunk for each word, stream_end, sdk_message, done."""
     process.emit({"type": "stream_start"})
     words = text.split(" ")
     for index, word in enumerate(words):

@@ -1,10 +1,9 @@
 """Terminals of sandboxes that exist only in this process: a real adapter for tests on virtual time.
 
-Who sits where, who is owed what and whose size counts is decided by the same core as in a bridge
-(sandbox/terminal/room.py). The program is a parrot: it says what the variable PARROT_SAYS has, if it was given one,
-then it writes what is typed, and `quit` ends it with code 3. Both directions of a link are queues emptied by the event
-loop, so nothing is ever called back from within a call. Unlike a bridge it never holds its program: there is nothing to
-hold.
+The same core as in a bridge (sandbox/terminal/room.py) decides seats, what each viewer is sent, and whose size counts.
+The program is a parrot: it writes the value of the variable PARROT_SAYS, if set, then echoes what is typed; `quit` ends
+it with code 3. The event loop empties a queue for each direction of a link, so no callback runs inside a call. Unlike a
+bridge, it never pauses its program: there is no process to pause.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ Action = Callable[[], None]
 
 
 class TerminalPipe(Protocol):
-    """One direction of a link: what is put in happens later, in order, unless it is cut before."""
+    """One direction of a link. Runs the actions later, in order; a cut discards those that have not run."""
 
     def put(self, action: Action) -> None: ...
     def cut(self) -> None: ...
@@ -50,7 +49,7 @@ class MemoryTerminal:
         return self._room.exit is None
 
     def begin(self) -> None:
-        """The parrot comes, or comes back."""
+        """Start the parrot, or start it again."""
         self._room.begin(secrets.token_urlsafe(9))
         screen = Screen(self._room.size.cols, self._room.size.rows)
         self._painter = ScreenFollower(screen, self._room.ring)
@@ -59,7 +58,7 @@ class MemoryTerminal:
             self.write(words.encode())
 
     def write(self, payload: bytes) -> None:
-        """The parrot says something of its own."""
+        """Make the parrot write `payload`."""
         for seat in self._room.wrote(payload):
             self.links[seat].told(Bytes(payload))
         self._painter.grew()
@@ -101,7 +100,7 @@ class MemoryTerminal:
         self.settle()
 
     def settle(self) -> None:
-        """Give everybody what it is owed."""
+        """Send every viewer what it has not been sent yet."""
         for seat, link in list(self.links.items()):
             while (step := self._room.step(seat, MAX_BYTES, _now())) is not None:
                 link.told(step)
@@ -149,7 +148,7 @@ class MemoryTerminalLink:
         terminal.settle()
 
     def told(self, step: Any) -> None:
-        """What the bridge's end sends. A picture is taken now, not when it arrives."""
+        """The bridge's end sends a step. A picture is taken now, not when the step arrives."""
         picture = self._terminal.picture() if isinstance(step, Paint) else None
         self._down.put(lambda: self._hear(step, picture))
 
@@ -196,11 +195,11 @@ class MemoryTerminalLink:
             self._up.put(lambda: self._terminal.leave(self._seat))
 
     def lose(self, reason: str) -> None:
-        """The connection ends; what was on its way still arrives."""
+        """End the connection. What was on its way to the viewer still arrives."""
         self._finish(lambda: self._events.on_lost(reason))
 
     def end(self) -> None:
-        """The terminal is no more."""
+        """The terminal was ended: report it and close."""
         self._finish(self._events.on_gone)
 
     def _finish(self, last: Action) -> None:
@@ -212,7 +211,7 @@ class MemoryTerminalLink:
 
 
 class MemoryTerminals:
-    """Implements SandboxTerminals. `find` gives the terminals of the sandbox while it runs; raises LinkRefused."""
+    """Implements SandboxTerminals. `find` returns the terminals of the running sandbox, or raises LinkRefused."""
 
     def __init__(self, find: Callable[[], dict[str, MemoryTerminal]], pipe: Callable[[], TerminalPipe]) -> None:
         self._find = find

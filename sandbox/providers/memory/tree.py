@@ -1,8 +1,8 @@
 """The kept roots of a sandbox that exists only in this process: a real adapter of sandbox/ports/tree.py, without files.
 
-Tests write into `MemoryRoots` as a program would write into its workspace, and script what goes wrong: `failures` by
-the name of a step, `step_seconds` for how long each takes. What is left out: `.holdfastignore`, `agent_skip`, holes,
-and everything a file system can do that a dict cannot.
+Tests write into `MemoryRoots` as a program writes into its workspace. They script trouble with `failures` (by the name
+of a step) and `step_seconds` (how long each step takes). Not implemented: `.holdfastignore`, `agent_skip`, holes, and
+everything that a file system can do and a dict cannot.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ _FILE_MODE, _DIRECTORY_MODE, _SYMLINK_MODE = 0o644, 0o755, 0o777
 
 
 class MemoryRoots:
-    """The content of the two roots. Paths begin with `workspace/` or `agent/`; the directories of files exist by
-    themselves, empty ones are named in `directories`. `modes` and `mtimes` are for files with others than usual.
+    """The content of the two roots. Paths begin with `workspace/` or `agent/`. Directories of files exist implicitly;
+    `directories` names empty ones. `modes` and `mtimes` have the entries that differ from the default.
 
     Each step of an operation (`greet scan next fetch remember restore plan put finish survey quiet release files`)
     takes `step_seconds`, and fails with the first of its `failures`, if there are any. `steps` lists the steps done.
@@ -33,18 +33,18 @@ class MemoryRoots:
         self.directories: set[bytes] = set()
         self.modes: dict[bytes, int] = {}
         self.mtimes: dict[bytes, int] = {}
-        self.asides: list[dict[bytes, bytes]] = []  # files of trees that were kept beside the roots, newest last
+        self.asides: list[dict[bytes, bytes]] = []  # the files of replaced trees that were kept, newest last
         self.known: tuple[str, Mapping[bytes, Entry]] | None = None
         self.held = False
-        self.mounted = False  # what is put in their place is not seen by programs before the next boot
+        self.mounted = False  # if so, programs see a restored tree only after the next boot
         self.outdated = False
-        self.boots = 0  # an operation that one sandbox began is over when it ends
+        self.boots = 0  # counts boots: an operation fails if the sandbox has booted since it began
         self.step_seconds = 0.0
-        self.beats = False  # it shows that it lives while a step takes its time
+        self.beats = False  # a scan shows that it is alive during a long step
         self.failures: dict[str, list[TreeFailed]] = {}
         self.steps: list[str] = []
         self.turn = asyncio.Lock()
-        self.begun: tuple[str, dict[bytes, bytes]] = ("", {})  # a restore's token, and the content it has
+        self.begun: tuple[str, dict[bytes, bytes]] = ("", {})  # a restore's token, and the chunks received so far
 
     def clear(self) -> None:
         for part in (self.files, self.symlinks, self.directories, self.modes, self.mtimes):
@@ -56,7 +56,7 @@ class MemoryRoots:
         self.clear()
 
     def entries(self) -> dict[bytes, Entry]:
-        """The tree as a scan would tell of it."""
+        """The tree as a scan reports it."""
         found = {path: self._entry(path, Kind.FILE, chunks=chunks_of(self.files[path])) for path in self.files}
         found |= {path: self._entry(path, Kind.SYMLINK, target=self.symlinks[path]) for path in self.symlinks}
         for path in [*self.directories, *(path.rpartition(b"/")[0] for path in found)]:
@@ -82,13 +82,13 @@ class MemoryRoots:
             self.modes[entry.path], self.mtimes[entry.path] = entry.mode, entry.mtime_ns
 
     def content(self) -> dict[bytes, bytes]:
-        """The bytes of every chunk, by its id."""
+        """The bytes of every chunk, by chunk id."""
         return {chunk_id(piece): piece for whole in self.files.values() for piece in _pieces(whole)}
 
 
 class MemoryTree:
-    """Implements SandboxTree. `find` gives the roots of the sandbox as it runs now, and raises TreeFailed if it does
-    not; `agent_runs` and `end_programs` are about what runs beside them."""
+    """Implements SandboxTree. `find` returns the roots of the running sandbox, or raises TreeFailed. `agent_runs` says
+    whether the sandbox's agent runs; `end_programs` stops it."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class MemoryTree:
         await operation.step("quiet")
         operation.roots.held = True
         self._end_programs()
-        while self._agent_runs():  # noqa: ASYNC110 - it is killed if it does not end, and time is the loop's own
+        while self._agent_runs():  # noqa: ASYNC110 - an agent that does not end is killed, and the time is virtual
             await asyncio.sleep(0.1)
 
     async def release(self) -> None:
@@ -162,7 +162,7 @@ class MemoryTree:
 
 
 class _Operation:
-    """One operation under way."""
+    """One running operation."""
 
     def __init__(self, find: Callable[[], MemoryRoots]) -> None:
         self._find = find
@@ -170,7 +170,7 @@ class _Operation:
         self._boot = self.roots.boots
 
     async def step(self, name: str) -> None:
-        """Raises TreeFailed if it is to fail here, or if the sandbox has ended."""
+        """Do one step. Raises TreeFailed if the test scripted a failure, or if the sandbox has ended."""
         await asyncio.sleep(self.roots.step_seconds)
         if self._find() is not self.roots or self.roots.boots != self._boot:
             raise TreeFailed("failed", "the bridge ended the connection")
@@ -194,7 +194,7 @@ class MemoryScan:
 
     @property
     def lived_at(self) -> float:
-        """Between two steps it is silent, unless it `beats`."""
+        """When the scan last showed that it is alive: now if it `beats`, else never."""
         return asyncio.get_running_loop().time() if self._roots.beats else 0.0
 
     async def next(self) -> Batch | ScanDone:
