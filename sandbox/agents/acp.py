@@ -204,7 +204,7 @@ class AcpCore:
                 self.session = text(result.get("sessionId")) if method == "session/new" else self.noted
                 if not 0 < len(self.session) <= MAX_NAME:
                     self.session = ""
-                    yield from self._error({"message": "the agent gave its conversation no name that can be kept"})
+                    yield from self._error({"message": "the agent's name for its conversation is missing or too long"})
                     yield EndProcess("the agent could not begin a conversation")
                     return
                 model = text(members(result.get("models")).get("currentModelId"))
@@ -247,7 +247,7 @@ class AcpCore:
     def _error(self, error: Any) -> Iterator[Out]:
         told, code = text(members(error).get("message")) or "the agent failed", "agent"
         if re.search(r"\b40[13]\b|[Aa][Pp][Ii] key|[Aa]uthenticat", told):
-            told, code = f"the model refused the key, or there is none: set another ({told})", "agent_auth"
+            told, code = f"the model refused the key, or the key is missing: set a valid key ({told})", "agent_auth"
         yield from self.turn.say("error", code=code, error=cut_text(told, MAX_ERROR))
 
     def _updated(self, update: dict[str, Any]) -> Iterator[Out]:
@@ -323,7 +323,7 @@ class AcpCore:
         status = {"attempt": failure.attempt or self.failures, "of": models.ATTEMPTS, "error": failure.told}
         yield from self.turn.say("agent_status", status="retrying", **status)
         if models.is_last(failure, self.failures):
-            self.gave_up = f"the model failed again and again: {failure.told}"
+            self.gave_up = f"the model kept failing: {failure.told}"
             yield from self._cancel("the turn is over")
             yield WakeAfter(CANCEL, CANCEL_SECONDS)
 
@@ -344,7 +344,7 @@ class AcpCore:
             yield from self._error({"message": self.gave_up})
             yield from self.turn.done(failed=True)
             self.session = ""  # no further message is for this process
-            yield EndProcess("the agent did not stop its turn: it is started anew")
+            yield EndProcess("the agent did not stop its turn and is restarted")
 
     def woken(self, name: str) -> Sequence[Out]:
         match name:
@@ -358,7 +358,7 @@ class AcpCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (EndProcess("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn and is restarted"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

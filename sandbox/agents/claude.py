@@ -189,7 +189,7 @@ class ClaudeCore:
             case {"type": "control_request", "request_id": str(name), "request": dict(request)}:
                 yield from self._asked(name, request)
             case {"type": "control_cancel_request", "request_id": str(name)}:
-                yield from self.turn.withdraw(name, "the agent asks this no more")
+                yield from self.turn.withdraw(name, "the agent no longer asks this")
             case {"type": "system", "subtype": "init"}:
                 version, model = text(said.get("claude_code_version")), text(said.get("model"))
                 yield from self.turn.identify(name=NAME, version=version, session=self.session, model=model)
@@ -316,7 +316,7 @@ class ClaudeCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (EndProcess("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn and is restarted"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

@@ -150,7 +150,7 @@ class CodexCore:
         if not self._is_full:
             self.held.append(frame)
         else:
-            told = "too many messages for a turn that has not begun: say it again"
+            told = "too many messages wait for a turn that has not begun: send this message again"
             yield from self.turn.say("error", code="agent", error=told)
             yield from self.turn.refuse(seq_of(frame))
 
@@ -212,7 +212,7 @@ class CodexCore:
             case "thread/start" | "thread/resume":
                 self.thread = text(members(result.get("thread")).get("id"))
                 if not self.thread:
-                    yield from self.turn.say("error", code="agent", error="the agent gave its conversation no id")
+                    yield from self.turn.say("error", code="agent", error="the agent sent no id for its conversation")
                     yield EndProcess("the agent could not begin a conversation")
                     return
                 self.model = text(result.get("model")) or self.model
@@ -298,7 +298,7 @@ class CodexCore:
             case "serverRequest/resolved":
                 number = given.get("requestId")
                 for name in [name for name, asked in self.turn.requests.items() if asked["id"] == number]:
-                    yield from self.turn.withdraw(name, "the agent asks this no more")
+                    yield from self.turn.withdraw(name, "the agent no longer asks this")
             case "error":
                 yield from self._failed(given)
             case _ if not words.SILENT.fullmatch(method):
@@ -368,7 +368,7 @@ class CodexCore:
         """The server never said whether it took these messages in."""
         for number in sorted(self.late & self.calls.keys()):
             _, kept = self.calls.pop(number)
-            told = "the agent did not say whether it took in a message for its turn: say it again if it did not"
+            told = "the agent did not confirm a message sent during its turn: send it again if the agent missed it"
             yield from self.turn.say("error", code="agent", error=told)
             yield from self.turn.refuse(seq_of(kept))
         self.late.clear()
@@ -385,7 +385,7 @@ class CodexCore:
     def _error(self, error: dict[str, Any]) -> Iterator[Out]:
         told, code = text(error.get("message")) or "the agent failed", "agent"
         if re.search(r"\b40[13]\b", told) or told.startswith("Missing environment variable"):
-            code, told = "agent_auth", f"the model refused the key, or there is none: set OPENAI_API_KEY ({told})"
+            code, told = "agent_auth", f"the model refused the key, or the key is missing: set OPENAI_API_KEY ({told})"
         yield from self.turn.say("error", code=code, error=cut_text(told, MAX_ERROR))
 
     def woken(self, name: str) -> Sequence[Out]:
@@ -394,7 +394,7 @@ class CodexCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (EndProcess("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn and is restarted"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

@@ -152,7 +152,8 @@ class OpencodeCore:
             yield self._ask(f"/session/{self.session}/message", **words.model_of(self.model), **plans, parts=said)
             self.prompts[self._tag] = seq
         else:
-            yield from self.turn.say("error", code="agent", error="the conversation is not open yet: say it again")
+            told = "the conversation is not open yet: send this message again"
+            yield from self.turn.say("error", code="agent", error=told)
             yield from self.turn.refuse(seq)
 
     def _set_mode(self, mode: Any) -> None:
@@ -244,7 +245,7 @@ class OpencodeCore:
         if self.tries < TRIES:
             yield from self._open()
         else:
-            yield from self.turn.say("error", code="agent", error="the agent's server opens no conversation")
+            yield from self.turn.say("error", code="agent", error="the agent's server did not open a conversation")
             yield EndProcess("the agent could not begin a conversation")
 
     def _catch_up(self) -> Iterator[Out]:
@@ -291,7 +292,7 @@ class OpencodeCore:
             case "question.asked":
                 yield from self._asked_question(given)
             case "permission.replied" | "question.replied" | "question.rejected":
-                yield from self.turn.withdraw(text(given.get("requestID")), "the agent asks this no more")
+                yield from self.turn.withdraw(text(given.get("requestID")), "the agent no longer asks this")
             case "file.edited":
                 if self.turn.running:
                     path = text(given.get("file")).removeprefix(f"{self.directory}/")
@@ -383,7 +384,7 @@ class OpencodeCore:
             attempt, error = count(status.get("attempt")) or 0, text(status.get("message"))
             yield from self.turn.say("agent_status", status="retrying", attempt=attempt, of=ATTEMPTS, error=error)
             if attempt >= ATTEMPTS and self.turn.running and not (self.turn.aborting or self.failed):
-                self.failed = error or "the model failed again and again"
+                self.failed = error or "the model kept failing"
                 yield from self._abort()
         elif status.get("type") == "busy" and self.turn.running:
             self.is_idle = False
@@ -429,7 +430,7 @@ class OpencodeCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (EndProcess("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn and is restarted"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

@@ -117,7 +117,7 @@ def is_refusal(error: Mapping[str, Any]) -> bool:
 
 def error(turn: Turn, told: str, *, refused: bool) -> Iterator[Out]:
     if refused or re.search(r"\b40[13]\b", told):
-        told = f"the model refused the key, or there is none: set another ({told})"
+        told = f"the model refused the key, or the key is missing: set a valid key ({told})"
         yield from turn.say("error", code="agent_auth", error=cut_text(told, MAX_ERROR))
     else:
         yield from turn.say("error", code="agent", error=cut_text(told, MAX_ERROR))

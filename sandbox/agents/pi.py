@@ -298,7 +298,7 @@ class PiCore:
     def _error(self) -> Iterator[Out]:
         told, code = self.failed, "agent"
         if re.search(r"\b40[13]\b|[Aa][Pp][Ii] key", told):
-            told, code = f"the model refused the key, or there is none: set another ({told})", "agent_auth"
+            told, code = f"the model refused the key, or the key is missing: set a valid key ({told})", "agent_auth"
         yield from self.turn.say("error", code=code, error=cut_text(told, MAX_ERROR))
 
     def woken(self, name: str) -> Sequence[Out]:
@@ -307,7 +307,7 @@ class PiCore:
         return list(self.turn.gathered()) if name == GATHER else ()
 
     def interrupt(self) -> Sequence[Out]:
-        return (EndProcess("the agent did not stop its turn: it is started anew"),)
+        return (EndProcess("the agent did not stop its turn and is restarted"),)
 
     def over(self) -> Sequence[Out]:
         return list(self.turn.over())

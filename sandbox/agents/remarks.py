@@ -13,7 +13,7 @@ def agent_event(kind: str, line: bytes) -> ToGateway:
 def not_passed_on(line: bytes) -> ToGateway:
     """The core failed with this line of the gateway. The frame answers the message."""
     said = read(line)
-    told = "this could not be passed on to the agent; the bridge's log says why"
+    told = "this input could not be passed to the agent; the bridge's log says why"
     frames = [frame("error", {"code": "agent", "error": told})]
     if said.get("type") == "message":
         seq = said.get("seq")

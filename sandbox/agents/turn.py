@@ -133,16 +133,17 @@ class Turn:
             yield from self.say(kind, requestId=request_id, **members)
         elif not self._left_out:
             self._left_out = True
-            yield from self.say("error", code="agent", error=f"the agent asks what is not shown, and may wait: {why}")
+            told = f"a request of the agent cannot be shown, and the agent may wait for the answer: {why}"
+            yield from self.say("error", code="agent", error=told)
 
     def _why_left_out(self, request_id: str, kept: Any) -> str:
         if not 0 < len(request_id) <= MAX_ID:
-            return "its request has no usable name"
+            return "the request's name is empty or too long"
         if len(self.requests) >= MAX_REQUESTS:
-            return f"more than {MAX_REQUESTS} of its requests are open"
+            return f"more than {MAX_REQUESTS} requests are open"
         sizes = {name: self._sizes.get(name, 0) for name in self.requests} | {request_id: len(line({"kept": kept}))}
         if sum(sizes.values()) > MAX_REQUEST_BYTES:
-            return f"its open requests have more than {MAX_REQUEST_BYTES >> 20} MiB"
+            return f"the open requests hold more than {MAX_REQUEST_BYTES >> 20} MiB"
         self._sizes = sizes
         return ""
 
@@ -154,7 +155,7 @@ class Turn:
         """`frame` answers a request: the agent is `told` so, with what was kept of it."""
         asked = self.answered(frame.get("requestId"))
         if asked is None:
-            yield from self.say("error", code="unknown_request", error="the agent asks this no more")
+            yield from self.say("error", code="unknown_request", error="the agent no longer asks this")
         else:
             yield told(asked)
 

@@ -312,7 +312,7 @@ def test_a_model_that_fails_again_and_again_ends_the_turn() -> None:
     could = [core.ready]
     error, note, done = over(core, result={"stopReason": "cancelled"})
     assert (error["code"], isinstance(note, Note)) == ("agent", True)
-    assert error["error"] == "the model failed again and again: Attempt 4 failed with status 500"
+    assert error["error"] == "the model kept failing: Attempt 4 failed with status 500"
     assert done == {"type": "done", "answers": [1], "metadata": {"error": True, "reason": "cancelled"}}
     assert [*could, core.ready] == [False, True]
     assert logs(core, 4) == [], "no turn runs"

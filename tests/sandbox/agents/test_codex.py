@@ -206,7 +206,7 @@ def test_a_message_of_which_the_server_says_nothing_is_answered_in_the_end() -> 
     up(core, method="turn/started", params={"turn": {"id": "s"}})
     steer(core, 4)
     error, done = heard(core.woken(LATE))
-    assert error["error"].startswith("the agent did not say whether")
+    assert error["error"].startswith("the agent did not confirm a message")
     assert done == {"type": "done", "answers": [2], "metadata": {"error": True}}
     assert up(core, id=4, result={}) == up(core, id=6, result={}) == [], "what is late now is nothing"
     assert completed(core, name="s")[-1]["answers"] == [3, 4]
@@ -244,7 +244,7 @@ def test_a_conversation_without_an_id_ends_in_an_error(result: dict[str, Any]) -
     core = begun()
     up(core, id=1, result={})
     error, end = up(core, id=2, result=result)
-    assert (error["type"], error["error"]) == ("error", "the agent gave its conversation no id")
+    assert (error["type"], error["error"]) == ("error", "the agent sent no id for its conversation")
     assert isinstance(end, EndProcess)
     assert not core.ready
 
@@ -254,7 +254,7 @@ def test_what_is_held_has_a_bound() -> None:
     for seq in range(MAX_JOINING):
         assert steer(core, seq) == []
     error, done = steer(core, MAX_JOINING)
-    assert "say it again" in error["error"]
+    assert "send this message again" in error["error"]
     assert done == {"type": "done", "answers": [MAX_JOINING], "metadata": {"error": True}}
     assert len(core.held) == MAX_JOINING
 
@@ -319,7 +319,7 @@ def test_what_a_patch_would_do_is_told_with_its_request() -> None:
     assert request["reason"] == "why"
     assert up(core, method="serverRequest/resolved", params={"requestId": 8}) == []
     (gone,) = up(core, method="serverRequest/resolved", params={"requestId": 7})
-    assert gone == {"type": "request_gone", "requestId": "r-7", "reason": "the agent asks this no more"}
+    assert gone == {"type": "request_gone", "requestId": "r-7", "reason": "the agent no longer asks this"}
     assert down(core, type="permission_response", requestId="r-7")[0]["code"] == "unknown_request"
 
 

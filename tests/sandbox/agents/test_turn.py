@@ -125,14 +125,15 @@ def test_requests_without_a_turn_or_a_usable_name_or_an_end_are_none() -> None:
     assert heard(Turn().ask("ask_user_question", "r", True)) == []
     turn = begun(1)
     told = heard([*turn.ask("ask_user_question", "", True), *turn.ask("ask_user_question", "x" * 300, True)])
-    error = "the agent asks what is not shown, and may wait: its request has no usable name"
+    why = "the request's name is empty or too long"
+    error = f"a request of the agent cannot be shown, and the agent may wait for the answer: {why}"
     assert told == [{"type": "error", "code": "agent", "error": error}], "once a turn"
     heard(turn.done())
     turn.begin(2)
     said = [each for n in range(MAX_REQUESTS + 5) for each in heard(turn.ask("ask_user_question", f"r-{n}", True))]
     assert len(turn.requests) == MAX_REQUESTS
     (error,) = (each["error"] for each in said if each["type"] == "error")
-    assert f"more than {MAX_REQUESTS} of its requests are open" in error
+    assert f"more than {MAX_REQUESTS} requests are open" in error
 
 
 def test_of_open_requests_only_so_much_is_kept() -> None:
