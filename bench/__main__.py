@@ -1,4 +1,4 @@
-"""Runs what makes a claim and prints each figure beside its peer's. Nothing is asserted: read the ratios.
+"""Measure every claim and print each figure beside its peer's. Nothing is asserted: read the ratios.
 
 python -m bench [claim ...] [--quick] [--json] [--write]
 python -m bench --compare [--against COMMIT]
@@ -40,7 +40,7 @@ CLAIMS = (
 
 
 async def run(names: list[str], *, quick: bool, quiet: bool) -> Results:
-    """A claim that fails, or cannot be measured here, is told of, and the others are measured all the same."""
+    """Measure these claims. A claim that fails, or cannot be measured here, is reported; the others go on."""
     began, claims = results.begin(), dict[str, Claim]()
     for name in names:
         if (claim := await _measure(name, quick=quick, quiet=quiet)) is not None:
@@ -53,7 +53,7 @@ async def _measure(name: str, *, quick: bool, quiet: bool) -> Claim | None:
     module = importlib.import_module(f"bench.{name}")
     headline = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
     began = time.monotonic()
-    # What a module says beside its figures must not get between the JSON.
+    # Other output of a module must not mix with the JSON.
     with contextlib.redirect_stdout(sys.stderr if quiet else sys.stdout):
         print(f"{name}: {headline}\n", flush=True)
         try:
@@ -70,7 +70,7 @@ async def _measure(name: str, *, quick: bool, quiet: bool) -> Claim | None:
 
 
 def compare(commit: str | None) -> int:
-    """Print what got worse since an earlier run; 1 if something did."""
+    """Print what got worse since an earlier run. Return 1 if something did, else 0."""
     lines = history.read(report.BESIDE / report.HISTORY)
     before = history.earlier(lines, commit)
     if before is None:

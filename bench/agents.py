@@ -1,9 +1,10 @@
-"""What a real agent costs behind Holdfast: beside the same agent on its own pipes, and its words beside reading JSON.
+"""The cost of a real agent behind Holdfast, compared with the same agent on its own pipes; and the cost of an agent's
+core, compared with reading its JSON.
 
 Claude Code and Codex, as `make agents` installs them, ask a model that costs nothing (`tests/support/fake_model`). The
-peer has the agent's core and its pipes, and neither bridge nor gateway nor store. A warm message is one of a session
-that runs. Asleep means that the sandbox is started first, at level `contained`; the peer starts the agent alone. Bytes
-are those of the frames that one viewer is sent. Adapter CPU is that of a core on what its agent was recorded saying.
+peer has the agent's core and its pipes, but no bridge, gateway or store. A warm message goes to a running session. For
+`asleep`, the sandbox is started first, at level `contained`; the peer starts the agent alone. Bytes are those of the
+frames sent to one viewer. Adapter CPU is a core's CPU on the recorded output of its agent.
 """
 
 import json
@@ -47,7 +48,7 @@ async def run(*, quick: bool) -> list[Figure]:
     figures: list[Figure] = []
     async with fake_model() as model:
         for name, title in AGENTS.items():
-            # Codex wants no home below /tmp.
+            # Codex does not accept a home below /tmp.
             with TemporaryDirectory(prefix=".holdfast-bench-", dir=Path.home()) as directory:
                 found = await costs(Path(directory), INSTALLED, name, Model(model), rounds=rounds, starts=starts)
             figures += of_agent(title, found)
@@ -78,7 +79,7 @@ def of_agent(title: str, found: Rounds) -> list[Figure]:
 
 
 def of_core(name: str, *, rounds: int) -> Figure:
-    """On everything that its agent was recorded saying."""
+    """A core's CPU on all recorded output of its agent."""
     said = [inputs(entries) for entries in recordings(name).values()]
     lines = [line_of(entry) for entries in said for entry in entries if entry[0] == "up"]
 
@@ -167,7 +168,7 @@ async def _asleep(gateway: Gateway) -> None:
 
 
 async def _message(socket: ClientConnection, content: str, until: str) -> float:
-    """Milliseconds from a message to the first frame of that type."""
+    """Milliseconds from a message to the first frame of type `until`."""
     before = time.perf_counter()
     await say(socket, "message", content=content)
     await hear(socket, until)

@@ -1,4 +1,5 @@
-"""The least that answers /health over uvicorn and Starlette, at their quickest: `python bare_app.py PORT`."""
+"""The smallest app that answers /health over uvicorn and Starlette, with their fastest settings: `python bare_app.py
+PORT`."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""The barest bridge: what a bridge's job costs in Python when nothing is checked and nothing can go wrong.
+"""The barest bridge: the cost of a bridge's job in Python, without checks and without error handling.
 
-It listens on a unix socket, speaks the link of sandbox/protocol/agent.py with one gateway, notes the seq of what it
-took before the agent gets it, and keeps the agent's lines until the gateway has confirmed them. There is no token, no
-bound, no second gateway, no end of the agent. uvloop, our own frames, no task.
+It listens on a unix socket, speaks the link of sandbox/protocol/agent.py with one gateway, notes the seq of each
+message before the agent gets it, and keeps the agent's lines until the gateway has confirmed them. It has no token, no
+bound, no second gateway, and does not handle the agent's exit. It uses uvloop, our own frames, and no task.
 
     python -m bench.bare_bridge SOCKET NOTES AGENT...
 """

@@ -1,8 +1,8 @@
-"""What a chat message costs in the gateway and in the session's own bridge, with real sandboxes.
+"""The cost of a chat message in the gateway and in the session's own bridge, with real sandboxes.
 
 Each session has a real local sandbox (trusted), its bridge, and an agent that answers at once. The peer is the same
-gateway whose bridges are the barest program that does the same job (bench/bare_bridge.py). The two take turns in
-slices. CPU is that of all threads of the gateway, and of all bridges; agents do not count.
+gateway with the barest program that does a bridge's job (bench/bare_bridge.py). The two take turns in slices. CPU
+counts all threads of the gateway and all bridges; agents do not count.
 """
 
 import sys
@@ -25,7 +25,7 @@ PEER = "barest bridge"
 KINDS = {OURS: "real", PEER: "bare"}  # as bench/bridge_gateway.py calls them
 AGENT = f"{sys.executable} -I -S {REPOSITORY / 'bench' / 'instant_agent.py'}"
 DEPTHS = (1, 4)
-OPEN_AT_ONCE = 4  # a sandbox takes a part of a second of CPU to start
+OPEN_AT_ONCE = 4  # starting a sandbox takes a fraction of a second of CPU
 
 
 async def run(*, quick: bool) -> list[Figure]:
@@ -75,7 +75,8 @@ class BridgedGateway:
         self.bridges: list[int] = []
 
     def find_bridges(self, expected: int) -> None:
-        """Bridges are the gateway's children. Their agents are theirs, and go where the load is."""
+        """Find the bridges, which are the gateway's children. Agents are the bridges' children; they are moved to the
+        core of the load."""
         self.bridges = _children(self.program.pid)
         if len(self.bridges) != expected:
             raise LoadFailed(f"{len(self.bridges)} bridges run for {expected} sessions")
@@ -85,7 +86,7 @@ class BridgedGateway:
 
 
 def _children(pid: int) -> list[int]:
-    """Whichever of its threads started them."""
+    """The children of all threads of this process."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(word) for task in tasks for word in task.read_text().split()]
 

@@ -1,4 +1,4 @@
-"""The real gateway with a bridge of its own for each session: the real ones, or the barest (bench/bare_bridge.py).
+"""The real gateway with a bridge for each session: the real bridge or the barest one (bench/bare_bridge.py).
 
 HOLDFAST_...=... python -m bench.bridge_gateway real|bare
 """
@@ -48,7 +48,7 @@ class BareFleet(StandInFleet):
         path = self.socket(spec.session_id)
         command = [sys.executable, "-m", "bench.bare_bridge", str(path), f"{path}.notes", *self._agent]
         self._bridges.append(await asyncio.create_subprocess_exec(*command))
-        while not path.exists():  # noqa: ASYNC110 - a look
+        while not path.exists():  # noqa: ASYNC110 - a quick check
             await asyncio.sleep(LOOK_SECONDS)
         await super().start(spec, progress)
 

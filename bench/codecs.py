@@ -1,5 +1,5 @@
-"""Both ways to read and write WebSocket frames, behind one face: ours, and the `websockets` package's without its I/O,
-which is the fastest way to use it. Handshakes are done already."""
+"""Two codecs for WebSocket frames with one interface: ours, and the `websockets` package without its I/O, which is the
+fastest way to use it. Both begin after the handshake."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -22,16 +22,16 @@ class Codec(Protocol):
     """One connection's frames."""
 
     def read(self, data: bytes) -> list[bytes]:
-        """The payloads of the messages that are whole now. Control frames are passed over."""
+        """The payloads of the messages that `data` completes. Control frames are skipped."""
         ...
 
     def write(self, payload: bytes) -> bytes:
-        """A text message, ready for the wire."""
+        """The bytes of a text message."""
         ...
 
 
 class OwnCodec:
-    """Frames of sandbox/protocol/websocket_frames.py."""
+    """Uses the frames of sandbox/protocol/websocket_frames.py."""
 
     __slots__ = ("_reader", "_write")
 
@@ -52,7 +52,7 @@ class OwnCodec:
 
 
 class PackageCodec:
-    """Frames of the `websockets` package, with no extension."""
+    """Uses the frames of the `websockets` package, without extensions."""
 
     __slots__ = ("_protocol",)
 

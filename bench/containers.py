@@ -1,10 +1,10 @@
-"""What a session in a container costs: beside a bare `docker run`, a local sandbox, and the engine's own exec.
+"""The cost of a session in a container, compared with a bare `docker run`, a local sandbox, and the engine's own exec.
 
-Everything runs on a Docker Engine of the benchmark's own, which has the whole machine, as its peers have. A start is
-that of a sandbox until its bridge answers: what it leaves is removed off the clock. Echo, flood and memory are those of
-a container beside a contained local sandbox, with the same program in both; there are four of each, for what they share
-counts in part; the memory of a container is that of its shim, too. A command is `true`, by the bridge and by the
-engine's API. Many starts are twenty.
+Everything runs on the benchmark's own Docker Engine. The engine and its peers use the whole machine. A start lasts
+until the sandbox's bridge answers; the clean-up is not timed. Echo, flood and memory compare a container with a
+contained local sandbox, with the same program in both. There are four of each, because memory they share counts in
+part; a container's memory includes its shim. A command is `true`, run through the bridge and through the engine's API.
+Many starts are twenty.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ AT_ONCE = 20
 START, STARTS = "start until the bridge answers", "many starts at once"
 ECHO, FLOOD, MEMORY = "echo by the agent, p50", "`yes` on a PTY, to one viewer", "memory of one sandbox"
 COMMAND = "one command"
-BEYOND_MIB = 16.0  # that a container's memory may be above a local sandbox's
-ALIKE = 3  # besides the one that is measured
+BEYOND_MIB = 16.0  # how much more memory than a local sandbox a container may take
+ALIKE = 3  # further sandboxes beside the measured one
 ECHOES, COMMANDS = 300, 10
 LINE = b"the quick brown fox jumps over the lazy dog"
 
@@ -70,7 +70,7 @@ async def costs(
     at_once: int = AT_ONCE,
     kits: Kits | None = None,
 ) -> list[Figure]:
-    """`crowds`: rounds of many starts, `at_once` each."""
+    """Measure all costs. `crowds` is the number of rounds with many starts, `at_once` in each."""
     ours = ContainerFleet(directory / "ours", engine=f"unix://{engine.socket}", image=engine.image, kits=kits)
     local = LocalFleet(directory / "local", level="contained")
     async with (
@@ -83,7 +83,7 @@ async def costs(
         many: dict[str, Measure] = {OURS: _starts(ours, STARTS, at_once), BARE: _runs(engine, STARTS, at_once)}
         inside: dict[str, Measure] = {OURS: mine.measure(seconds), LOCAL: theirs.measure(seconds)}
         commands: dict[str, Measure] = {OURS: mine.commands, ENGINE: _execs(engine, directory / "ours")}
-        await take_turns(1, [one, inside, commands], rng)  # for the machine's own caches
+        await take_turns(1, [one, inside, commands], rng)  # warms the machine's caches
         found = await take_turns(rounds, [one, inside, commands], rng)
         await take_turns(crowds, [many], rng, found)
     return figures(found)
@@ -153,7 +153,7 @@ def _runs(engine: DockerEngine, step: str, count: int = 1) -> Measure:
 
 
 def _execs(engine: DockerEngine, data_dir: Path) -> Measure:
-    """In the same container, and connected for each, as the gateway is."""
+    """The engine's exec in the same container, with a new connection for each command, as the gateway makes it."""
     note = read_note(SandboxHome(data_dir, "kept"))
     assert note is not None
     wish = {"Cmd": ["busybox", "true"], "AttachStdout": True, "AttachStderr": True}
@@ -175,7 +175,7 @@ def _execs(engine: DockerEngine, data_dir: Path) -> Measure:
 
 @dataclass
 class _Echoes(Owner):
-    """Knows how many lines have come, and keeps none."""
+    """Counts the lines that have come, and keeps none."""
 
     heard: int = 0
     came: asyncio.Event = field(default_factory=asyncio.Event)
@@ -186,7 +186,7 @@ class _Echoes(Owner):
 
 
 class _Kept:
-    """A sandbox that runs all the time, with its agent."""
+    """A sandbox and its agent that run all the time."""
 
     def __init__(self, fleet: Fleet, link: Link, echoes: _Echoes, pids: Sequence[int]) -> None:
         self._sandbox = fleet.sandbox("kept")
@@ -232,7 +232,7 @@ class _Kept:
         await asyncio.sleep(seconds / 4)
         before, began = link.passed_bytes, time.perf_counter()
         await asyncio.sleep(seconds)
-        await until(lambda: link.passed_bytes > before)  # on a busy machine nothing may come for so long
+        await until(lambda: link.passed_bytes > before)  # on a busy machine the first bytes may come late
         passed, took = link.passed_bytes - before, time.perf_counter() - began
         link.close()
         await terminals.end(name)
@@ -258,14 +258,14 @@ async def _kept(fleet: Fleet, pids: Callable[[], Sequence[int]]) -> AsyncIterato
 
 
 def _bubblewrap(data_dir: Path) -> int:
-    """The process below which are all of the kept sandbox."""
+    """The ancestor of all processes of the kept sandbox."""
     bridge = SandboxHome(data_dir, "kept").read_note()
     assert bridge is not None
     return bridge.pid
 
 
 def _shim(data_dir: Path) -> int:
-    """The same of a container: its first process has a parent that is there for it alone."""
+    """The ancestor of all processes of a container: the shim, which is the parent of its first process alone."""
     note = read_note(SandboxHome(data_dir, "kept"))
     assert note is not None
     return int(Path(f"/proc/{note.pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,4 +1,5 @@
-"""Who stands between the browsers of bench/load.py and the stand-in: Holdfast, the usual relay, the floor program."""
+"""The contenders between the browsers of bench/load.py and the stand-in: Holdfast, the usual relay, the floor
+program."""
 
 import sqlite3
 import time
@@ -20,14 +21,14 @@ USERS = 128  # a user may have 100 connections
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """`home` is where it keeps its files."""
+    """A program under test. `home` is the directory of its files."""
 
     program: Program
     target: Target
     home: Path
 
     def stored(self) -> int:
-        """Records in its database."""
+        """The number of records in its database."""
         with closing(sqlite3.connect(self.home / "holdfast.db")) as database:
             (count,) = database.execute("SELECT count(*) FROM messages").fetchone()
         return int(count)
@@ -54,8 +55,8 @@ class Stage:
 
     @contextmanager
     def gateway(self, home: Path | None = None, *, syncs: bool = True) -> Iterator[Contender]:
-        """Holdfast, whole but for its sandboxes; on what an earlier one left in `home`, if that is given. Without
-        `syncs` those that follow an answer are put off until everything is over.
+        """Start the whole of Holdfast except its sandboxes. If `home` is given, it continues with the data there.
+        Without `syncs`, the syncs that follow an answer are put off until the run is over.
         """
         home = home or self.new_home()
         env = {
@@ -71,11 +72,11 @@ class Stage:
             yield Contender(program, Target(program.port, self.ask_holdfast), home)
 
     def ask_holdfast(self, number: int, resume: str = "") -> bytes:
-        """The opening request of a session's owner; `resume` is put behind it."""
+        """The opening request of a session's owner, with `resume` appended."""
         return handshake(f"/ws/v2?sessionId=s{number}{resume}", self.token(number))
 
     def token(self, number: int) -> str:
-        """Of that session's owner."""
+        """The token of that session's owner."""
         return self._tokens[number % USERS]
 
     @contextmanager
@@ -86,7 +87,7 @@ class Stage:
 
     @contextmanager
     def floor(self, *, durable: bool = True, package: str = "") -> Iterator[Contender]:
-        """The floor program; `package`: on which side the `websockets` package reads and writes frames instead."""
+        """The floor program. `package` names the side on which the `websockets` package handles frames."""
         home = self.new_home()
         words = [*(("--database", str(home / "holdfast.db")) if durable else ())]
         words += ["--package", package] if package else []

@@ -1,16 +1,17 @@
-"""A figure: one number of ours beside one of a named peer, measured in the same run; printed, and kept as JSON."""
+"""Figures. A figure compares one number of ours with one of a named peer, measured in the same run. It is printed and
+kept as JSON."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-NO_SPREAD_BELOW = 4  # rounds: of fewer all of them are the spread
+NO_SPREAD_BELOW = 4  # rounds: with fewer, the spread is the whole range
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The ratio is to be at least `bound`, or at most where less is better; `reach` is what to try for."""
+    """The ratio must be at least `bound`, or at most `bound` where less is better. `reach` is the ratio to aim for."""
 
     bound: float
     reach: float | None = None
@@ -18,7 +19,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`ours` against `theirs`, both in `unit`. `rounds` are (ours, theirs) pairs where there was more than one."""
+    """`ours` compared with `theirs`, both in `unit`. `rounds` has the (ours, theirs) pairs if there were several."""
 
     claim: str
     peer: str
@@ -32,7 +33,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """The median of the rounds' ratios; None where noise has swallowed the difference that was to be measured."""
+        """The median of the rounds' ratios. None if noise is larger than the difference to be measured."""
         ratios = self._ratios()
         if 2 * len(ratios) > len(self.rounds) > 0:
             return statistics.median(ratios)
@@ -40,7 +41,7 @@ class Figure:
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """Between which ratios the middle half of the rounds lies; None if there was one round."""
+        """The two ratios between which the middle half of the rounds lies. None if there was one round."""
         ratios = self._ratios()
         if len(ratios) < 2:
             return None
@@ -51,14 +52,14 @@ class Figure:
 
     @property
     def wanted(self) -> str:
-        """The goal in words; empty if there is none."""
+        """The goal as text. Empty if there is none."""
         if self.goal is None:
             return ""
         return f"at {'most' if self.less_is_better else 'least'} {self.goal.bound:g}x"
 
     @property
     def verdict(self) -> str:
-        """What the goal was, and whether it is met; empty if there is none."""
+        """The goal and whether it is met. Empty if there is no goal."""
         if self.goal is None:
             return ""
         words = f"{self.wanted}, {self._met(self.goal.bound)}"
@@ -96,14 +97,14 @@ def compare(
     goal: Goal | None = None,
     note: str = "",
 ) -> Figure:
-    """Ours and theirs, one value for each round. Where one has more rounds, the first ones are paired."""
+    """A figure from one value of ours and theirs for each round. If one has more rounds, the first ones are paired."""
     pairs = tuple(zip(ours, theirs, strict=False))
     mine, other = statistics.median(ours), statistics.median(theirs)
     return Figure(claim, peer, unit, mine, other, less_is_better, pairs if len(pairs) > 1 else (), note, goal)
 
 
 def show(figures: Sequence[Figure]) -> None:
-    """Print them as a table; goals and notes go below it."""
+    """Print the figures as a table, with goals and notes below it."""
     table(
         ("", "holdfast", "peer", "", "ratio", "spread", "", "peer is"),
         [
@@ -127,7 +128,7 @@ def show(figures: Sequence[Figure]) -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns; those under a head that names figures are set to the right."""
+    """Print columns. A column whose head names figures is aligned to the right."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     right = [all(_is_figure(row[column]) for row in rows) for column in range(len(head))]
     for row in (head, *rows):

@@ -1,14 +1,15 @@
-"""The floor: the barest program in Python between the same browsers and the same stand-in. With a database it makes
-both commits, too: it shows what Python could do if a durable relay had nothing else to do.
+"""The floor: the barest Python program between the same browsers and the same stand-in. With a database it also makes
+both commits. It shows what Python can do if a durable relay has no other work.
 
-uvloop and our own frames. A message becomes a row of Holdfast's own table, with its two indices, and moves the row of
-its session; after the commit the browser is written its ack and its record, and the agent the message. The answer's
-chunks are passed on with a receipt; it becomes a row in the same way, then its record and `done` are written. These are
-the three writes of a gateway. What arrives during a commit shares the next one. Without a database it only passes on.
+It uses uvloop and our own frames. A message becomes a row of Holdfast's own table, with its two indices, and updates
+the row of its session. After the commit, the browser gets its ack and its record, and the agent gets the message. The
+answer's chunks are passed on with a receipt. The answer becomes a row in the same way; then its record and `done` are
+written. These are the three writes of a gateway. What arrives during a commit shares the next one. Without a database
+the program only passes frames on.
 
-It does not do: sessions that outlive a connection, tokens, limits, checks of what a frame says (a cid is cut out of it,
-nothing is parsed), numbers that anybody could trust, duplicates, resumes, several viewers, sandboxes, the link (it
-speaks plain frames to the agent), snapshots, errors, metrics, logs, backpressure, a clean end.
+It leaves out: sessions that outlive a connection, tokens, limits, checks of frames (it cuts out a cid and parses
+nothing), reliable numbers, duplicates, resumes, several viewers, sandboxes, the link (it speaks plain frames to the
+agent), snapshots, errors, metrics, logs, backpressure, a clean end.
 
     python -m bench.floor UPSTREAM_PORT [--database PATH] [--package browser|link]
 """
@@ -33,24 +34,24 @@ from persistence.sqlite.store import SqliteStore
 
 INSERT = "INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 HEAD = "UPDATE sessions SET last_seq = ?, stored_bytes = stored_bytes + ? WHERE no = ?"
-SESSIONS = 20_000  # rows made at the start: a connection takes the next one
+SESSIONS = 20_000  # rows made at the start; each connection takes the next one
 CREATE = f"""WITH RECURSIVE n(no) AS (SELECT 1 UNION ALL SELECT no + 1 FROM n WHERE no < {SESSIONS})
     INSERT INTO sessions (no, id, user_id, created_at, spec, state)
     SELECT no, 's' || no, 'ann', 1, CAST('{{}}' AS BLOB), CAST('{{}}' AS BLOB) FROM n"""
-MOVE_LOG_AT = 4000  # pages of SQLite's log, as Holdfast moves it: seldom, and not in the middle of a message
+MOVE_LOG_AT = 4000  # pages of SQLite's log; as in Holdfast, a checkpoint is rare and never during a message
 
 Row = tuple[int, int, str, str, str, bytes, float, str]
 
 
 class Kept(NamedTuple):
-    """A row on its way, and who is told when it is durable."""
+    """A row to be committed, and the callback for when it is durable."""
 
     row: Row
     durable: Callable[[], None]
 
 
 class Writer:
-    """A thread that commits what came since its last commit. There is no lock: one batch is out at a time."""
+    """A thread that commits what came since its last commit. It needs no lock, because one batch is out at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,7 +65,7 @@ class Writer:
         self._waiting.append(kept)
         if not self._busy:
             self._busy = True
-            self._loop.call_soon(self._hand_over)  # with whatever else this turn of the loop brings
+            self._loop.call_soon(self._hand_over)  # together with the rest of this turn of the loop
 
     def _hand_over(self) -> None:
         batch, self._waiting = self._waiting, []
@@ -95,7 +96,7 @@ class Writer:
 
 
 class House:
-    """What all connections share."""
+    """The state that all connections share."""
 
     def __init__(self, upstream_port: int, writer: Writer | None, package: str) -> None:
         self.upstream_port = upstream_port
@@ -112,7 +113,7 @@ class House:
 
 
 class Agent(asyncio.Protocol):
-    """The far side of a browser's connection."""
+    """The connection to the agent, behind a browser's connection."""
 
     def __init__(self, browser: "Browser") -> None:
         self._browser: Browser | None = browser
@@ -141,7 +142,7 @@ class Agent(asyncio.Protocol):
 
 
 class Browser(asyncio.Protocol):
-    """A browser's connection, with the agent's behind it. What one turn of the loop writes, uvloop sends at once."""
+    """A browser's connection, with the agent's behind it. uvloop sends the writes of one turn of the loop together."""
 
     def __init__(self, house: House) -> None:
         self._house = house
@@ -173,7 +174,7 @@ class Browser(asyncio.Protocol):
             self._asked(payload)
 
     def begin(self, agent: asyncio.Transport) -> None:
-        """The agent is there: only now is the browser's upgrade answered, so nothing has to wait."""
+        """The agent is connected. The browser's upgrade is answered only now, so no message has to wait."""
         self._agent = agent
         key = self._head.lower().partition(b"sec-websocket-key:")[2].partition(b"\r\n")[0]
         at = self._head.lower().index(key)

@@ -1,10 +1,10 @@
-"""What docs/decisions/0003 rests on: our own WebSocket frames beside those of the `websockets` package, on a browser's
-socket and on the link to a sandbox.
+"""The measurement behind docs/decisions/0003: our own WebSocket frames compared with the `websockets` package, on a
+browser's socket and on the link to a sandbox.
 
-The same program three times (bench/floor.py, which here stores nothing and passes every message on): with our frames on
-both sides, with the package's on the browser's side, with the package's on the agent's. The package is used without its
-I/O and without extensions, which is its fastest. Whatever is not frames, system calls above all, is in all three, so
-the frames themselves differ by more than these ratios.
+The same program (bench/floor.py, which here stores nothing and passes every message on) runs three times: with our
+frames on both sides, with the package's on the browser's side, and with the package's on the agent's side. The package
+runs without its I/O and without extensions, which is its fastest way. All three share the cost of everything else,
+mainly system calls, so the frames themselves differ by more than these ratios.
 """
 
 import asyncio
@@ -69,5 +69,5 @@ async def memory(made: Stage, connections: int) -> list[Figure]:
 
 
 def _sides() -> dict[str, str]:
-    """On which side each contender uses the package."""
+    """The side on which each contender uses the package."""
     return {OURS: "", **{name: side for side, name in PACKAGE.items()}}

@@ -1,5 +1,5 @@
-"""The real gateway, whole: launcher, guard, identity, sessions, SQLite with synchronous=FULL. Only its sandboxes are
-one stand-in, reached through the real link; their terminals are another's, if its socket is given.
+"""The whole real gateway: launcher, guard, identity, sessions, SQLite with synchronous=FULL. Only its sandboxes are
+replaced, by one stand-in behind the real link. Their terminals are at another stand-in, if its socket is given.
 
     HOLDFAST_...=... python -m bench.gateway_under_test STAND_IN_PORT [TERMINALS_SOCKET]
 """
@@ -96,7 +96,7 @@ class StandInSandbox:
         return await agent_link.connect(self._fleet.agent, events, after)
 
     def tree(self) -> MemoryTree:
-        roots = MemoryRoots()  # empty, and nothing is ever in it
+        roots = MemoryRoots()  # always empty
         return MemoryTree(lambda: roots)
 
     def terminals(self) -> BridgeTerminals:

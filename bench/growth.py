@@ -1,11 +1,11 @@
-"""What more work does to the cost of one piece: a message among 10 to 5,000 open sessions, and an append and a resume
+"""How the cost of one operation grows with size: a message among 10 to 5,000 open sessions, and an append and a resume
 after 10^2 to 10^6 records of history.
 
-All on the real gateway, SQLite and the stand-in sandbox. Each size has a gateway of its own; they take turns, and the
-peer is the smallest. Sessions: equally many messages are in flight everywhere, from one session after the other, so
-only the number of sessions differs, with what their timers and memory cost while they say nothing. Once with the syncs
-that follow the answers, and once without: a session that speaks seldom has one for each answer, a busy one shares it
-among many. Histories: see bench/growth_history.py.
+All of it runs on the real gateway, SQLite and the stand-in sandbox. Each size has its own gateway. The gateways take
+turns; the peer is the smallest size. Sessions: every size has the same number of messages in flight, from one session
+after the other, so the only difference is the number of sessions, with the cost of their idle timers and memory. It is
+measured with and without the syncs that follow answers: a session with rare messages has one sync for each answer, a
+busy session shares one among many. Histories: see bench/growth_history.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ async def run(*, quick: bool) -> list[Figure]:
 async def sessions(
     made: Stage, counts: Sequence[int], *, rounds: int, seconds: float, rng: Random, syncs: bool
 ) -> list[Figure]:
-    """What a message costs, by how many sessions are open."""
+    """The cost of a message, by the number of open sessions."""
 
     def slices(contender: Contender, crowd: Crowd) -> Measure:
         async def measure() -> Mapping[str, float]:

@@ -1,9 +1,9 @@
-"""What an append, a resume, a read and a load cost after a long conversation: the second half of bench/growth.py.
+"""The cost of an append, a resume, a read and a load after a long conversation: the second half of bench/growth.py.
 
-One session has all the records; each length has a database and a gateway of its own. A resume brings a viewer the last
-answers, from memory. A read is of the last records, from the store. A load is what the store does for a gateway that
-does not have the session yet: it reads the ids of the last 10,000 records and no more, so it is compared with the
-history of that length. Syncs are put off: one would fall into the time of whatever comes next.
+One session has all the records. Each length has its own database and gateway. A resume sends a viewer the last answers,
+from memory. A read gets the last records from the store. A load is the store's work for a gateway that does not have
+the session yet: it reads only the ids of the last 10,000 records, so it is compared with a history of that length.
+Syncs are put off, because a sync would add to the time of the next operation.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from persistence.sqlite.store import CIDS_LOADED, SqliteStore
 
 SESSION = "s0"
 DEPTH = 16
-MISSED = 10  # answers that a viewer who resumes has not seen
+MISSED = 10  # answers that a resuming viewer has not seen
 READ_RECORDS = 50
 APPEND, RESUME, READ, LOAD = "append", "resume", "read", "load"
 GOAL = Goal(1.1)
-# Questions and answers, in turns, all of them dealt with.
+# Alternating questions and answers, all of them handled.
 FILL = """WITH RECURSIVE n(no, seq) AS (SELECT no, last_seq + 1 FROM sessions UNION ALL
         SELECT no, seq + 1 FROM n WHERE seq < ?1)
     INSERT INTO messages SELECT no, seq, 'c' || seq, CASE WHEN seq % 2 THEN 'user' ELSE 'assistant' END, 'message',
@@ -47,7 +47,7 @@ async def histories(made: Stage, lengths: Sequence[int], *, rounds: int, seconds
         begun = await _begin(made)
         for length in lengths:
             home, spare = (Path(shutil.copytree(begun, made.new_home(), dirs_exist_ok=True)) for _ in range(2))
-            for each in (home, spare):  # a gateway has its database to itself
+            for each in (home, spare):  # two gateways cannot share a database
                 fill(each / "holdfast.db", length)
             store = await open_parts.enter_async_context(SqliteStore(spare / "holdfast.db"))
             contender = open_parts.enter_context(made.gateway(home, syncs=False))
@@ -76,7 +76,7 @@ def _named(length: int) -> str:
 
 
 async def _begin(made: Stage) -> Path:
-    """What a gateway leaves that had one session with one message and its answer."""
+    """The directory that a gateway leaves after one session with one message and its answer."""
     with made.gateway() as contender:
         async with Crowd(contender.target, 1):
             pass
@@ -84,14 +84,14 @@ async def _begin(made: Stage) -> Path:
 
 
 def fill(path: Path, length: int) -> None:
-    """Give the one session in the database so many records."""
+    """Give the one session in the database `length` records."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(FILL, (length,))
         database.execute(FILLED, (length,))
 
 
 class Returning:
-    """One who comes back to the session again and again, and the measures of what that costs."""
+    """A viewer who keeps coming back to the session, and the measures of the cost."""
 
     def __init__(self, made: Stage, contender: Contender, store: SqliteStore, seconds: float) -> None:
         self._made = made
@@ -116,7 +116,7 @@ class Returning:
         return {APPEND: append, RESUME: resume, READ: read, LOAD: load}
 
     async def _repeat(self, once: Once, cpu_seconds: Callable[[], float]) -> float:
-        """Microseconds of CPU for each of as many as the time allows."""
+        """Microseconds of CPU for each operation, over as many as the time allows."""
         await once()
         count, cpu, ends = 0, cpu_seconds(), time.monotonic() + self._seconds
         while not count or time.monotonic() < ends:
@@ -125,9 +125,9 @@ class Returning:
         return (cpu_seconds() - cpu) / count * 1e6
 
     async def _resume(self) -> Once:
-        """Come back after the last answers but `MISSED`, and wait until they have come."""
+        """Resume after all answers but the last `MISSED`, and wait until these have come."""
         epoch, offset = await self._position()
-        frames = 3 * MISSED  # the stand-in's answer is three of them
+        frames = 3 * MISSED  # each answer of the stand-in is three frames
         request = self._made.ask_holdfast(0, f"&epoch={epoch}&offset={offset - frames}")
 
         async def once() -> None:

@@ -1,8 +1,8 @@
-"""Every run's ratios, a line of JSON each, and what got worse since an earlier one.
+"""The ratios of every run, one line of JSON for each run, and what got worse since an earlier run.
 
-A ratio got worse if it moved by more than 5 % to the wrong side and by more than its spread: the middle halves of the
-two runs do not touch. Runs on different machines, and looks and measurements, are not compared with each other, and a
-run on a busy machine is compared with none.
+A ratio got worse if it moved to the wrong side by more than 5 % and by more than its spread: the middle halves of the
+two runs do not overlap. Runs on different machines are not compared, nor is a quick look with a measurement. A run on a
+busy machine is compared with no other.
 """
 
 import json
@@ -18,7 +18,7 @@ TOLERANCE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One figure's ratio with its spread; where there was one round, all three are the same."""
+    """One figure's ratio with its spread. After a single round, all three values are the same."""
 
     ratio: float
     low: float
@@ -26,7 +26,7 @@ class Ratio:
     less_is_better: bool
 
     def worse(self, before: "Ratio") -> float:
-        """By how much, as a share of what it was; 0 if that is within tolerance or spread."""
+        """How much worse it got, as a share of the earlier ratio. 0 if within tolerance or spread."""
         if self.less_is_better:
             change, apart = self.ratio / before.ratio - 1, self.low > before.high
         else:
@@ -73,7 +73,7 @@ def line(results: Results) -> Line:
 
 
 def key(claim: str, figure: Figure) -> str:
-    """What a figure is called in every line."""
+    """The name of a figure in every line."""
     return f"{claim}: {figure.claim} / {figure.peer}"
 
 
@@ -84,7 +84,7 @@ def add(new: Line, path: Path) -> None:
 
 
 def read(path: Path) -> list[Line]:
-    """The oldest is the first; none if there is no such file."""
+    """All lines, oldest first. Empty if the file does not exist."""
     if not path.exists():
         return []
     found = []
@@ -95,7 +95,7 @@ def read(path: Path) -> list[Line]:
 
 
 def earlier(lines: Sequence[Line], commit: str | None = None) -> Line | None:
-    """What the newest line compares with: the one before it on the same machine, or the newest of `commit`."""
+    """The line to compare the newest one with: the one before it on the same machine, or the newest of `commit`."""
     if not lines:
         return None
     fitting = [each for each in lines[:-1] if lines[-1].compares_with(each)]
@@ -105,7 +105,7 @@ def earlier(lines: Sequence[Line], commit: str | None = None) -> Line | None:
 
 
 def got_worse(before: Line, now: Line) -> list[Worse]:
-    """What both have and the later one has worse, the worst first."""
+    """The figures of both lines that are worse in the later one, worst first."""
     found = [
         Worse(name, before.ratios[name], ratio, share)
         for name, ratio in now.ratios.items()

@@ -1,4 +1,4 @@
-"""An agent that answers each message at once: chunk, chunk, done. It imports nothing that takes time."""
+"""An agent that answers each message at once: chunk, chunk, done. It imports nothing slow."""
 
 import os
 

@@ -1,7 +1,7 @@
 """Browsers that send chat messages and count answers. A message is over when its `done` has come.
 
-Frames are searched, not parsed as JSON, so that one process can load a gateway several times as slow as itself: `done`
-frames are the only ones that contain `"type":"done"`, and each answers the oldest message of its connection.
+It searches frames and does not parse their JSON, so one process can load a gateway several times as slow as itself.
+Only `done` frames contain `"type":"done"`; each answers the oldest message of its connection.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ PATIENCE_SECONDS = 60.0
 
 
 class LoadFailed(Exception):
-    """What is measured did not do its work; there is no figure."""
+    """The program under test did not do its work, so there is no figure."""
 
 
 class Browser(asyncio.Protocol):
-    """One connection. `on_done` is called with the seconds each message took."""
+    """One connection. `on_done` gets the seconds that each message took."""
 
     def __init__(self, request: bytes, on_done: Callable[["Browser", float], None]) -> None:
-        self._who = getrandbits(32)  # an earlier one's cids in the same session would be taken for the same messages
+        self._who = getrandbits(32)  # without it, cids would repeat those of an earlier connection to the session
         self._request = request
         self._on_done = on_done
         self._sent: deque[float] = deque()
@@ -83,7 +83,7 @@ class Browser(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             raise LoadFailed(self.problem or "the connection was closed")
         self._count += 1
-        self._sent.append(time.perf_counter())  # the loop's own clock counts milliseconds
+        self._sent.append(time.perf_counter())  # the loop's clock has a resolution of milliseconds
         cid = b"%08x-%011d" % (self._who, self._count)
         self._transport.write(masked(b'{"type":"message","cid":"%b","content":"%b"}' % (cid, CONTENT)))
 
@@ -93,7 +93,7 @@ class Browser(asyncio.Protocol):
 
 
 def masked(payload: bytes) -> bytes:
-    """A client's text frame. Its key is zero, so the payload stands as it is; the server unmasks it all the same."""
+    """A client's text frame. Its mask is zero, so the payload is unchanged; the server still unmasks it."""
     size = len(payload)
     length = bytes((0x80 | size,)) if size < 126 else bytes((0x80 | 126, size >> 8, size & 255))
     return b"\x81" + length + bytes(4) + payload
@@ -109,17 +109,17 @@ def handshake(path: str, token: str | None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to talk to: a port, and the opening request of the n-th session."""
+    """The address of the load: a port, and the opening request of the n-th session."""
 
     port: int
     request: Callable[[int], bytes]
 
 
 class Crowd:
-    """Open connections, each of which has had its first answer. `async with` opens and closes them."""
+    """Open connections. Each has had its first answer. `async with` opens and closes them."""
 
     def __init__(self, target: Target, size: int, *, at_once: int = CONNECT_AT_ONCE) -> None:
-        """`at_once` of them connect at the same time."""
+        """`at_once` is the number of connections that open at the same time."""
         self._target = target
         self._size = size
         self._at_once = at_once
@@ -152,15 +152,15 @@ class Crowd:
         await asyncio.sleep(0)
 
     async def in_turns(self, in_flight: int, seconds: float, cpu_seconds: Callable[[], float]) -> tuple[int, float]:
-        """Keep so many messages of each connection on their way. Returns how many were answered after the first fifth
-        of the time, and what that cost by `cpu_seconds`.
+        """Keep `in_flight` messages of each connection on their way. Returns the number answered after the first fifth
+        of the time, and their cost by `cpu_seconds`.
         """
         first = [browser for browser in self.browsers for _ in range(in_flight)]
         return await self._closed_loop(first, lambda browser: browser, seconds, cpu_seconds)
 
     async def in_rotation(self, in_flight: int, seconds: float, cpu_seconds: Callable[[], float]) -> tuple[int, float]:
-        """Keep so many messages of all connections together on their way; after each answer it is the next one's turn.
-        Returns what `in_turns` returns.
+        """Keep `in_flight` messages of all connections together on their way. After each answer, the next connection
+        sends. Returns the same as `in_turns`.
         """
         order = itertools.cycle(self.browsers)
         first = list(itertools.islice(order, in_flight))
@@ -173,8 +173,8 @@ class Crowd:
         seconds: float,
         cpu_seconds: Callable[[], float],
     ) -> tuple[int, float]:
-        """It goes on until more was answered than was in flight at the first look: what was on its way then may have
-        cost all it costs before it.
+        """Go on at least until more messages are answered than were in flight at the first reading: those may have
+        caused their whole cost before it.
         """
         answered, going_on = 0, True
 
@@ -201,11 +201,11 @@ class Crowd:
         return counted, cost
 
     def listen(self, took: Callable[["Browser", float], None]) -> None:
-        """From here on `took` is told of each answer."""
+        """Call `took` for each answer from now on."""
         self._took = took
 
     async def settle(self) -> None:
-        """Wait until nothing is in flight any more."""
+        """Wait until no message is in flight."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while any(browser.in_flight and browser.problem is None for browser in self.browsers):  # noqa: ASYNC110 - a look
@@ -219,8 +219,8 @@ class Crowd:
 async def side_by_side(
     crowds: Mapping[str, Crowd], per_second: float, seconds: float, rng: Random
 ) -> dict[str, list[float]]:
-    """Open loop: each crowd in turn sends a message, at a fixed rate whatever comes back, so that all of them meet the
-    same disturbances; the order of each turn is drawn. Returns the seconds that each crowd's messages took, sorted.
+    """Open loop: each crowd in turn sends a message, at a fixed rate independent of the answers. So all crowds meet the
+    same disturbances. The order of each turn is random. Returns the sorted seconds of each crowd's messages.
     """
     loop = asyncio.get_running_loop()
     latencies: dict[str, list[float]] = {name: [] for name in crowds}
