@@ -1,9 +1,9 @@
 """The claim: `obstore`, on which the S3 adapter is built, moves small and medium objects in less time and with less CPU
 than aioboto3.
 
-16 at once, the same server (SeaweedFS, on the other core), the same sizes, in turns. Both sign the payload's hash; ours
-sends it as a checksum, too. The peer has an environment of its own below `.venv-peers`, made at the first run: aioboto3
-pins what it needs so hard that it could not live beside anything else.
+Both move 16 objects at once, of the same sizes, to the same server (SeaweedFS, on the other core), in turns. Both sign
+the payload's hash; ours also sends it as a checksum. The peer has its own environment below `.venv-peers`, made at the
+first run, because aioboto3 pins its dependencies too strictly to share one.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ SMALL, MEDIUM = Load("4 KiB", 4 << 10, 400), Load("4 MiB", 4 << 20, 16)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one object, wall and CPU, in milliseconds."""
+    """The cost of one object: wall and CPU time, in milliseconds."""
 
     wall: float
     cpu: float
@@ -49,7 +49,7 @@ class Cost:
 
 async def run(*, quick: bool) -> list[Figure]:
     python = await asyncio.to_thread(environment, PEER, *REQUIREMENTS) / "python"
-    pin(0, UNDER_TEST)  # where its children stay
+    pin(0, UNDER_TEST)  # children inherit the core
     with S3Server() as server:
         pin(0, LOAD)
         place = server.make_bucket()
@@ -68,7 +68,7 @@ async def compare(place: S3Place, peer: "Peer", *, rounds: int) -> list[Figure]:
             ):
                 ours, theirs = _ours(load, doing, do), _theirs(load, doing, peer)
                 steps.append({OURS: ours, PEER: theirs})
-                await ours()  # what is read later must be there, and the first of everything takes longer
+                await ours()  # the objects to read must exist, and first calls are slower
                 await theirs()
         found = await take_turns(rounds, steps, Random())
     return [found.figure(step, PEER, "ms", less_is_better=True) for step in sorted(found.steps())]
@@ -94,7 +94,7 @@ def _values(load: Load, doing: str, cost: Cost) -> dict[str, float]:
 
 
 async def timed(load: Load, do: Callable[[str], Awaitable[object]]) -> Cost:
-    """`count` of them, `AT_ONCE` at a time."""
+    """The cost of `count` objects, `AT_ONCE` at a time."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:
@@ -108,7 +108,7 @@ async def timed(load: Load, do: Callable[[str], Awaitable[object]]) -> Cost:
 
 
 class Peer:
-    """The same work by `bench/objects_peer.py` in its own environment, asked for over a pipe."""
+    """The same work by `bench/objects_peer.py` in its own environment. Requests go over a pipe."""
 
     def __init__(self, python: Path, place: S3Place) -> None:
         self._process = subprocess.Popen(

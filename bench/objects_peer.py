@@ -1,6 +1,6 @@
-"""aioboto3's part in bench/objects.py. Run by an interpreter of its own, which has nothing of Holdfast's.
+"""aioboto3's part in bench/objects.py. It runs in its own interpreter, without Holdfast.
 
-Reads [doing, size, count] as lines of JSON and answers each with [wall seconds, CPU seconds]. Keys are taken from the
+It reads lines of JSON, [doing, size, count], and answers each with [wall seconds, CPU seconds]. Keys come from the
 usual AWS variables.
 """
 

@@ -1,11 +1,11 @@
-"""The page: what it weighs, how soon one can type in its terminal, what a flood does to its tab; beside JupyterLab's
-terminal page in the same browser.
+"""The page: its size, the time until one can type in its terminal, and the effect of a flood on its tab. The peer is
+JupyterLab's terminal page in the same browser.
 
-Each load is a first visit: an empty cache, a server on loopback, a shell that runs already. It is over when a key that
-was typed has come back from the shell, so whatever draws late is in it. After the flood the shell asks the terminal
-where its cursor is: the answer comes when everything before the question has been parsed, and not sooner. Memory is
-that of the browser's renderer processes. Theirs is the page of one terminal (`/terminals/1` of notebook 7, which is
-JupyterLab's terminal alone); ours is the whole console, with the conversation beside the terminal.
+Each load is a first visit: an empty cache, a server on loopback, a shell that already runs. The visit ends when a typed
+key has come back from the shell, so it includes late drawing. After the flood, the shell asks the terminal for its
+cursor position: the answer comes only when the terminal has parsed everything before the question. Memory is that of
+the browser's renderer processes. Their page is one terminal (`/terminals/1` of notebook 7, which is JupyterLab's
+terminal alone); ours is the whole console, with the conversation beside the terminal.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ FLOOD = "head -c {size} /dev/zero | tr '\\0' x | fold -w 79; printf '\\e[6n'; IF
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A first visit until one could type: seconds, bytes and requests that it took."""
+    """A first visit until one can type: its seconds, bytes and requests."""
 
     seconds: float
     kilobytes: float
@@ -50,7 +50,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Of the tab's renderer, in MiB: with an idle terminal, the most during a flood, and after it."""
+    """The memory of the tab's renderer, in MiB: with an idle terminal, at most during a flood, and after it."""
 
     before: float
     most: float
@@ -60,7 +60,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A page with a terminal. `cookies` are its visitor's."""
+    """A page with a terminal. `cookies` are the visitor's."""
 
     name: str
     url: str
@@ -68,7 +68,7 @@ class Site:
 
 
 class Ear:
-    """Everything that the page's sockets were sent, as it comes."""
+    """Collects everything that the page's sockets receive, as it comes."""
 
     def __init__(self, page: Page) -> None:
         self._heard = bytearray()
@@ -98,7 +98,7 @@ class Ear:
 
 
 class Traffic:
-    """What a page asked for by HTTP, and how much came: heads and bodies, as they were on the wire."""
+    """A page's HTTP requests, and the bytes of the responses: heads and bodies, as on the wire."""
 
     def __init__(self, cdp: CDPSession) -> None:
         self.bytes = 0.0
@@ -122,7 +122,7 @@ async def run(*, quick: bool) -> list[Figure]:
             theirs = await open_parts.enter_async_context(_jupyter(Path(scratch), programs))
             visits = {site.name: _visits(site) for site in (ours, theirs)}
             for visit in visits.values():
-                await visit()  # the first is for the machine's own caches
+                await visit()  # the first visit warms the machine's caches
             found = await take_turns(rounds, [visits], Random())
             floods = {site.name: _floods(site, size) for site in (ours, theirs)}
             await take_turns(1, [floods], Random(), found)
@@ -194,7 +194,7 @@ async def _flooded(browser: Browser, site: Site, size: int) -> Weight:
 
 
 async def _type_until_echoed(page: Page, ear: Ear) -> None:
-    """A key is typed when the terminal can be typed at, and again, another, if the shell was not there yet."""
+    """Type a key as soon as the terminal accepts keys. Type another one while the shell is not there yet."""
     textarea = page.locator(".xterm-helper-textarea").first
     await textarea.wait_for(state="attached", timeout=PATIENCE_SECONDS * 1000)
     late = time.monotonic() + PATIENCE_SECONDS
@@ -228,7 +228,7 @@ async def _renderers(browser: Browser) -> list[int]:
 
 
 async def _settled(cdp: CDPSession, renderers: list[int]) -> float:
-    """MiB, when what can be collected is."""
+    """The renderers' memory in MiB, after a garbage collection."""
     for _ in range(3):
         await cdp.send("HeapProfiler.collectGarbage")
         await asyncio.sleep(0.3)
@@ -277,7 +277,7 @@ async def _jupyter(scratch: Path, programs: Path) -> AsyncIterator[Site]:
 
 
 class Jupyter(Process):
-    """Its server as people start it, less its tokens."""
+    """Jupyter's server as people start it, but without tokens."""
 
     def __init__(self, programs: Path, home: Path, port: int) -> None:
         self.port = port

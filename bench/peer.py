@@ -1,6 +1,6 @@
 """The usual relay, as most people write it: a Starlette endpoint, a `websockets` client behind it, two tasks for each
-session, no storage, no identity. It is given the fastest of uvicorn's settings: uvloop, httptools, the sans-I/O
-WebSocket class (its defaults, if those are installed), no compression, no access log.
+session, no storage, no identity. It runs with uvicorn's fastest settings: uvloop, httptools, the sans-I/O WebSocket
+class (the defaults, if these are installed), no compression, no access log.
 
     python -m bench.peer UPSTREAM_PORT
 """

@@ -1,4 +1,4 @@
-"""Programs of others that would not live well in our own environment: each gets one below `.venv-peers`."""
+"""Other people's programs that do not fit into our own environment. Each gets an environment below `.venv-peers`."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ PEERS = REPOSITORY / ".venv-peers"
 
 
 def environment(name: str, *packages: str) -> Path:
-    """The programs of an environment that has `packages` (one called `name`, if none is given); it is made if it is
-    not there."""
+    """The programs of an environment with `packages`, by default the package called `name`. The environment is made if
+    it does not exist."""
     directory = PEERS / name
     made = directory / "made"
     if not made.exists():

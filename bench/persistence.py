@@ -1,11 +1,11 @@
-"""The claim: senders share commits, so that with many of them a durable record costs a fraction of one; what a lone
-sender pays for that; and that a long history changes neither.
+"""The claims: senders share commits, so with many senders a durable record costs a fraction of a commit; a lone sender
+pays a measured price for that; and a long history changes neither.
 
-Each producer is a session that stores one record, waits until it is stored, and stores the next, through the queue, on
-one core. In PostgreSQL (fsync on, on the other core) the peers write to the same table of the same server over one
-connection, and check nothing. In SQLite (WAL, synchronous=FULL) the peer is the same table in the same mode, written by
-plain `sqlite3` with one commit for each message. Peers and producers take turns, because what a disk takes for a commit
-drifts. Times at a share of the ceiling are of producers that do not wait.
+Each producer is a session that stores one record through the queue, waits until it is stored, and stores the next, on
+one core. With PostgreSQL (fsync on, on the other core) the peers write to the same table of the same server over one
+connection, without checks. With SQLite (WAL, synchronous=FULL) the peer writes to the same table in the same mode with
+plain `sqlite3`, one commit for each message. Peers and producers take turns, because a disk's commit time drifts. Times
+at a share of the ceiling are those of producers that do not wait.
 """
 
 import itertools
@@ -36,7 +36,7 @@ PRODUCERS = (1, 64, 1000)
 SHARES = (10, 50, 90)  # percent of the ceiling
 ALONE, AWAITED, BATCHES, COPY = "one commit each", "awaited INSERTs", "INSERTs of 500", "COPY of 5,000"
 RATE, CPU, P50, P99 = "rate", "cpu", "p50", "p99"
-HISTORY = 50  # records in each session; ten times as many in the other database
+HISTORY = 50  # records in each session; the other database has ten times as many
 GOALS = {(64, AWAITED): Goal(12), (1000, COPY): Goal(0.3, 0.4)}
 LONE_GOAL = Goal(1.5)
 
@@ -45,7 +45,7 @@ async def run(*, quick: bool) -> list[Figure]:
     rng, rounds, seconds = Random(), 2 if quick else 9, 0.4 if quick else 0.5
     with TemporaryDirectory(prefix="holdfast-bench-") as name:
         directory = Path(name)
-        pin(0, UNDER_TEST)  # where its children stay
+        pin(0, UNDER_TEST)  # children inherit the core
         with PostgresServer({"shared_buffers": "256MB"}) as server:
             pin(0, LOAD)
             figures = await in_postgres(server, directory, rounds=rounds, seconds=seconds, rng=rng)
@@ -60,7 +60,7 @@ async def in_postgres(
     connection = await asyncpg.connect(url)
     peers = Peers(connection)
     async with holdfast(url, directory / "spool.db") as crowd:
-        await crowd.as_fast_as_they_can(SESSIONS, seconds)  # everybody has been there once
+        await crowd.as_fast_as_they_can(SESSIONS, seconds)  # warms up every session
         turns = _producers(crowd, seconds) | {
             AWAITED: _turn(lambda: peers.single(seconds)),
             BATCHES: _turn(lambda: peers.unnest(seconds)),
@@ -77,7 +77,7 @@ async def in_postgres(
 
 
 async def history(server: PostgresServer, directory: Path, *, rounds: int, seconds: float, rng: Random) -> list[Figure]:
-    """The same with ten times the history, in turns."""
+    """The same load with ten times the history. The two take turns."""
     urls = [await make_database(server, HISTORY * times) for times in (1, 10)]
     async with holdfast(urls[0], directory / "short.db") as short, holdfast(urls[1], directory / "long.db") as long:
         steps = []
@@ -147,7 +147,7 @@ async def _times_at(crowd: Crowd, found: Rounds, seconds: float) -> dict[int, Co
 
 
 async def alone(path: Path, seconds: float) -> Cost:
-    """One commit for each message, into a table of the same shape."""
+    """The cost of one commit for each message, into a table of the same shape."""
     async with SqliteStore(path) as store:
         await store.create(Session("s0", "ann", time.time()))
     took: list[float] = []

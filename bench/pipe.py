@@ -1,5 +1,5 @@
-"""The least that a Python program can do between browsers and a bridge: what one side sends is written to the other,
-and nobody looks at it. No handshake, no frames, no identity, no backpressure.
+"""The least that a Python program can do between browsers and a bridge: it writes each side's bytes to the other and
+reads nothing in them. It has no handshake, no frames, no identity, no backpressure.
 
     python -m bench.pipe UPSTREAM_SOCKET
 """
@@ -14,7 +14,7 @@ from bench.processes import raise_descriptor_limit
 
 
 class Far(asyncio.Protocol):
-    """The bridge's side."""
+    """The connection to the bridge."""
 
     def __init__(self, near: asyncio.Transport) -> None:
         self._near = near
@@ -27,7 +27,7 @@ class Far(asyncio.Protocol):
 
 
 class Near(asyncio.Protocol):
-    """A browser's side."""
+    """The connection to a browser."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream

@@ -1,7 +1,7 @@
-"""Plots as SVG text, made by hand: small, readable on a light and on a dark page, the same for the same figures. Pure.
+"""Plots as hand-made SVG text: small, readable on light and dark pages, and identical for the same figures. Pure.
 
-`bars` shows how each figure compares with its peer, on a scale of powers of two; to the right is better, and the line
-in the middle is the peer. `lines` shows how ratios moved from run to run.
+`bars` compares each figure with its peer on a scale of powers of two. To the right is better; the middle line is the
+peer. `lines` shows how ratios moved from run to run.
 """
 
 import math
@@ -11,7 +11,7 @@ from html import escape
 from bench.figures import Figure
 
 WIDTH, LEFT, RIGHT = 960, 520, 70
-LABEL = 80  # characters: what is longer loses the end of its claim, not its peer
+LABEL = 80  # characters; a longer label loses the end of its claim, not its peer
 ROW, TOP, BOTTOM = 20, 30, 12
 STYLE = """<style>
 text{font:12px system-ui,sans-serif;fill:#24292f}.soft{fill:#57606a}.axis{stroke:#8c959f;stroke-width:1}
@@ -86,7 +86,7 @@ def _label(figure: Figure) -> str:
 
 
 def lines(series: Mapping[str, Sequence[float | None]], runs: Sequence[str]) -> str:
-    """A line for each name, a value or none for each run; on a scale of powers of two, as bars are."""
+    """A line for each name, with a value or None for each run, on a scale of powers of two like `bars`."""
     values = [value for each in series.values() for value in each if value is not None]
     if not values:
         return _svg(TOP, [], "No runs yet")

@@ -1,4 +1,4 @@
-"""PostgreSQL for the benchmark: databases with a history, and what writes to the same table without Holdfast."""
+"""PostgreSQL for the benchmark: databases with a history, and peers that write to the same table without Holdfast."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +31,7 @@ Row = tuple[int, int, str, str, str, bytes, float, str]
 
 
 async def make_database(server: PostgresServer, records: int) -> str:
-    """With so many records in each of its sessions."""
+    """Make a database with `records` records in each of its sessions."""
     url = server.create_database()
     async with PostgresStore(url):
         pass
@@ -41,7 +41,7 @@ async def make_database(server: PostgresServer, records: int) -> str:
 
 @asynccontextmanager
 async def holdfast(url: str, spool: Path) -> AsyncIterator[Crowd]:
-    """A crowd on the queue, the spool and the store, as the gateway puts them together."""
+    """A crowd on the queue, the spool and the store, connected as in the gateway."""
     async with (
         Spool(spool) as first_stage,
         SpooledStore(PostgresStore(url), first_stage, Random()) as store,
@@ -53,14 +53,14 @@ async def holdfast(url: str, spool: Path) -> AsyncIterator[Crowd]:
 
 
 class Peers:
-    """One connection that writes to the table of messages and does nothing else: no check, no order, no answer."""
+    """One connection that only writes to the table of messages: no check, no order, no answer."""
 
     def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
         self._connection = connection
         self._written = 0
 
     async def single(self, seconds: float) -> Cost:
-        """One awaited INSERT after the other."""
+        """One INSERT after the other, each awaited."""
         insert = await self._connection.prepare("INSERT INTO messages VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")
         return await self._repeat(1, seconds, lambda rows: insert.fetch(*rows[0]))
 

@@ -1,4 +1,4 @@
-"""Programs under measurement: started, waited for, weighed, ended by their own id."""
+"""Start, await, measure and end the programs of a benchmark. Each is ended by its own id."""
 
 import os
 import resource
@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 REPOSITORY = Path(__file__).parent.parent
-UNDER_TEST, LOAD = 0, 1  # cores: what is measured has one to itself, everything else shares the other
+UNDER_TEST, LOAD = 0, 1  # cores: the measured program has one to itself, everything else shares the other
 START_SECONDS, END_SECONDS = 20, 30
-CORES = sorted(os.sched_getaffinity(0))  # before anybody is pinned
+CORES = sorted(os.sched_getaffinity(0))  # before any process is pinned
 # A benchmark's few users do what hundreds would: the limits count as they always do, and nobody meets one.
 WIDE_LIMITS = {
     "HOLDFAST_MAX_CONNECTIONS_PER_ADDRESS": "100000",
@@ -30,24 +30,24 @@ WIDE_LIMITS = {
 
 
 def pin(pid: int, core: int) -> None:
-    """Keep a process (0: this one) on one core; where there is only one, they all share it."""
+    """Keep a process (0: this one) on one core. On a machine with one core, all share it."""
     os.sched_setaffinity(pid, {CORES[core % len(CORES)]})
 
 
 def raise_descriptor_limit() -> int:
-    """Allow as many open sockets as this machine lets us; return how many."""
+    """Allow as many open sockets as this machine permits. Return the number."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
 
 
 def _passed_on() -> dict[str, str]:
-    """The environment, without settings that were meant for another gateway."""
+    """The environment without settings that are meant for another gateway."""
     return {name: value for name, value in os.environ.items() if name != "PORT" and not name.startswith("HOLDFAST_")}
 
 
 class Process:
-    """A process on a core of its own, with whatever it starts; ended by its own id."""
+    """A process and its children on a core of their own. It is ended by its own id."""
 
     def __init__(
         self, command: Sequence[str | int | Path], *, core: int, log: Path, env: Mapping[str, str] | None = None
@@ -81,7 +81,7 @@ class Process:
             self._process.stdout.close()
 
     def _read_port(self) -> int:
-        """The port it says on its stdout, `port <n>`, when it is ready."""
+        """The port that it prints on stdout, `port <n>`, when it is ready."""
         assert self._process.stdout is not None
         said = self._process.stdout.readline().decode().split()
         if said[:1] != ["port"]:
@@ -89,7 +89,7 @@ class Process:
         return int(said[1])
 
     def _wait_for_port(self, port: int) -> None:
-        """Until somebody listens there; then pin what it has started since."""
+        """Wait until a process listens on `port`, then pin the processes started since."""
         late = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -108,20 +108,20 @@ class Process:
         raise RuntimeError(f"{self._process.args!r} did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
 
     def pids(self) -> list[int]:
-        """Itself, its children, theirs."""
+        """Its own pid and those of all its descendants."""
         return family(self.pid)
 
     def cpu_seconds(self) -> float:
-        """What all its threads have used so far, in user and kernel mode."""
+        """The CPU time of all its threads so far, in user and kernel mode."""
         return cpu_seconds(self.pid)
 
     def pss_kib(self) -> int:
-        """The memory of all of them, with what they share with others counted in part."""
+        """The memory of all its processes. Memory shared with others counts in part."""
         return sum(pss_kib(pid) for pid in self.pids())
 
 
 class Program(Process):
-    """`python -m bench.<name>`. It says `port <n>` on stdout when it is ready."""
+    """`python -m bench.<name>`. It prints `port <n>` on stdout when it is ready."""
 
     def __init__(
         self, name: str, *arguments: str | int, core: int, log: Path, env: dict[str, str] | None = None
@@ -131,14 +131,14 @@ class Program(Process):
 
 
 def family(pid: int) -> list[int]:
-    """Whichever of its threads started them."""
+    """The process and its descendants, started by any of its threads."""
     children = [child for each in Path(f"/proc/{pid}/task").glob("*/children") for child in each.read_text().split()]
     return [pid, *(each for child in children for each in family(int(child)))]
 
 
 def cpu_seconds(*pids: int) -> float:
-    """What all threads of these processes have used so far, in user and kernel mode, by the scheduler's own count: to
-    the nanosecond, where `stat` counts ticks. A thread that ends takes its share with it.
+    """The CPU time of all threads of these processes so far, in user and kernel mode, as the scheduler counts it: in
+    nanoseconds, while `stat` counts ticks. The time of a thread that has ended is not included.
     """
     return sum(_schedstat(task) for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
@@ -149,11 +149,11 @@ def _schedstat(task: Path) -> int:
     except (FileNotFoundError, ProcessLookupError):
         if task.exists():
             raise RuntimeError("this kernel keeps no schedstat (CONFIG_SCHED_INFO), so CPU cannot be told") from None
-        return 0  # it ended just now
+        return 0  # it has just ended
 
 
 def pss_kib(pid: int) -> int:
-    """Its memory, with what it shares with others counted in part."""
+    """The memory of a process. Memory shared with others counts in part."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1])

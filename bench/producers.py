@@ -1,4 +1,4 @@
-"""Sessions that store records through the queue: as fast as they can, or at a given rate whatever the store does."""
+"""Sessions that store records through the queue: as fast as they can, or at a fixed rate independent of the store."""
 
 import asyncio
 import time
@@ -17,17 +17,17 @@ TICK_SECONDS = 0.001
 
 class Cost(NamedTuple):
     rate: float  # records per second
-    cpu: float  # microseconds for each, over all threads of this process
-    seconds: list[float]  # what each took until it was stored, sorted
+    cpu: float  # microseconds for each record, over all threads of this process
+    seconds: list[float]  # the time until each record was stored, sorted
 
     def percentile(self, percent: float) -> float:
-        """In milliseconds."""
+        """A percentile of `seconds`, in milliseconds."""
         return self.seconds[min(len(self.seconds) - 1, int(len(self.seconds) * percent / 100))] * 1000
 
 
 @dataclass(slots=True)
 class Producer:
-    """One session: what it has stored so far, and since when it waits for what comes next."""
+    """One session: what it has stored so far, and since when it waits for each record that is not stored yet."""
 
     session_id: str
     fence: int
@@ -36,7 +36,7 @@ class Producer:
 
 
 class Crowd(NobodyListens):
-    """Producers on one queue. A record counts when it is stored, and not when it is only accepted."""
+    """Producers on one queue. A record counts when it is stored, not when it is only accepted."""
 
     def __init__(self, store: MessageStore, queue: PersistenceQueue) -> None:
         self._store = store
@@ -63,8 +63,8 @@ class Crowd(NobodyListens):
         return await self._end(began, cpu_began)
 
     async def at_rate(self, rate: float, seconds: float) -> Cost:
-        """So many in a second, whatever the store does: a few in each millisecond, from one session after the other.
-        Time counts from the millisecond in which a record was due."""
+        """Store `rate` records in a second, independent of the store: a few in each millisecond, from one session after
+        the other. Time counts from the millisecond in which a record was due."""
         began, cpu_began = self._begin()
         self._again_until = 0.0
         producers, sent = list(self._producers.values()), 0
@@ -73,16 +73,16 @@ class Crowd(NobodyListens):
             if (early := due - time.perf_counter()) > 0:
                 await asyncio.sleep(early)
             while sent < int(rate * tick * TICK_SECONDS):
-                if self._queue.room(len(PAYLOAD)) is not None:  # more than the store can do: what came so far counts
+                if self._queue.room(len(PAYLOAD)) is not None:  # the store is too slow: what came so far counts
                     return await self._end(began, cpu_began)
                 self._put(producers[sent % len(producers)], due)
                 sent += 1
             if tick % 10 == 0:
-                await asyncio.sleep(0)  # also when it is late
+                await asyncio.sleep(0)  # yields even when it is late
         return await self._end(began, cpu_began)
 
     def settled(self, session_id: str, seq: int, outcome: Outcome) -> None:
-        """Heard from a store that had only accepted it."""
+        """A store that had only accepted the record reports its outcome."""
         self._stored(self._producers[session_id], outcome, seq)
 
     def _begin(self) -> tuple[float, float]:

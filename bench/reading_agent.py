@@ -1,5 +1,5 @@
-"""An agent that says when it has read its first message, by the clock that all processes share. It imports nothing that
-takes time."""
+"""An agent that reports when it has read its first message, by the clock that all processes share. It imports nothing
+slow."""
 
 import os
 import time

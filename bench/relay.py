@@ -1,10 +1,10 @@
-"""What a chat message through Holdfast costs, with it and its answer durably stored, beside what the usual relay pays
-for only passing it on, and beside the floor: the barest Python program that makes the same two commits.
+"""The cost of a chat message through Holdfast, which stores the message and its answer durably. The peers are the usual
+relay, which only passes it on, and the floor: the barest Python program that makes the same two commits.
 
 All stand between the same browsers (bench/load.py) and the same stand-in (bench/standin.py), which answers each message
-with chunk, chunk, done. One core for what is measured, the other for all else; they take turns in slices. CPU is that
-of the whole process, SQLite's thread included. The usual relay is bench/peer.py; it stores nothing. The floor program
-is bench/floor.py; its docstring says what it leaves out.
+with chunk, chunk, done. The measured program has one core, everything else the other; contenders take turns in slices.
+CPU is that of the whole process, including SQLite's thread. The usual relay is bench/peer.py; it stores nothing. The
+floor program is bench/floor.py; its docstring says what it leaves out.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ async def throughput(made: Stage, sessions: int, *, rounds: int, seconds: float,
 
 
 async def latency(made: Stage, sessions: int, *, rounds: int, seconds: float, rng: Random) -> list[Figure]:
-    """All take turns, message by message."""
+    """The time of a message. All contenders take turns, message by message."""
     async with AsyncExitStack() as open_parts:
         targets = {DIRECT: made.direct()}
         for name, start in _contenders(made).items():

@@ -1,5 +1,5 @@
-"""docs/performance.md, made of what a run found. Nobody edits it: `python -m bench --render` makes it anew from the
-JSON beside it."""
+"""Write docs/performance.md from the results of a run. The page is not edited by hand: `python -m bench --render` makes
+it again from the JSON beside it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,7 +62,7 @@ def _section(name: str, claim: Claim, folder: str, *, judged: bool) -> str:
 
 
 def _row(figure: Figure, *, judged: bool) -> str:
-    """Whether a goal is met is said of a measurement alone, and not of a look."""
+    """A row of the table. Only a measurement says whether a goal is met, not a quick look."""
     peer = f"{number(figure.theirs)} ({figure.peer})"
     better = "less" if figure.less_is_better else "more"
     goal = figure.verdict if judged else figure.wanted
@@ -90,7 +90,7 @@ def _moved(lines: Sequence[history.Line], folder: str) -> str:
 
 
 def write(found: Results, target: Path = PAGE) -> None:
-    """The page, its JSON, its plots and a line of the history."""
+    """Write the page, its JSON, its plots and a line of the history."""
     beside = target.with_suffix("")
     results.write(found, beside / LATEST)
     history.add(history.line(found), beside / HISTORY)
@@ -98,7 +98,7 @@ def write(found: Results, target: Path = PAGE) -> None:
 
 
 def render(target: Path = PAGE) -> None:
-    """The page and its plots, from the JSON and the history that are there."""
+    """Write the page and its plots from the existing JSON and history."""
     beside = target.with_suffix("")
     found, lines = results.read(beside / LATEST), history.read(beside / HISTORY)
     for old in beside.glob("*.svg"):
@@ -112,7 +112,7 @@ def render(target: Path = PAGE) -> None:
 
 
 def _plot(found: Results, lines: Sequence[history.Line]) -> str:
-    """How those ratios moved that have a goal, the first of them."""
+    """The plot of how the first ratios with a goal moved."""
     alike = [line for line in lines if line.compares_with(lines[-1])][-RUNS_SHOWN:]
     keys = [
         history.key(name, figure) for name, claim in found.claims.items() for figure in claim.figures if figure.goal

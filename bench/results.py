@@ -1,4 +1,5 @@
-"""What a run found, where and when: the one JSON shape that the page, its plots and the history are made from."""
+"""The results of a run, with place and time: the one JSON shape that the page, its plots and the history are made
+from."""
 
 import json
 import os
@@ -13,16 +14,16 @@ from typing import Any
 from bench.figures import Figure
 from bench.processes import CORES, REPOSITORY
 
-BUSY_LOAD = 0.3  # for each core, before the run: with more, somebody else was measured, too
+BUSY_LOAD = 0.3  # for each core, before the run; above it, other programs disturb the figures
 
 
 class NotHere(Exception):
-    """What a claim is about cannot be measured on this machine. The text says why, in one line."""
+    """A claim cannot be measured on this machine. The text says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`headline` says what it is about. `failed`: why there are no figures."""
+    """One claim's results. `headline` says what it is about, `failed` why there are no figures."""
 
     headline: str
     figures: tuple[Figure, ...] = ()
@@ -40,7 +41,7 @@ class Results:
     python: str = field(default_factory=platform.python_version)
     kernel: str = field(default_factory=platform.release)
     cores: int = len(CORES)
-    left_out: tuple[str, ...] = ()  # claims that nobody asked for
+    left_out: tuple[str, ...] = ()  # claims that were not requested
     claims: Mapping[str, Claim] = field(default_factory=dict)
 
     @property
@@ -69,7 +70,7 @@ class Results:
 
 
 def begin() -> tuple[str, float]:
-    """The date, and how busy the machine is before anything was started."""
+    """The date, and the load of the machine before anything is started."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), os.getloadavg()[0]
 
 
@@ -83,7 +84,7 @@ def finish(
 
 
 def machine() -> str:
-    """What was measured on. Ratios of one machine compare with each other, and with no other's."""
+    """A description of this machine. Ratios of different machines cannot be compared."""
     models = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, {memory / 2**20:.0f} GiB"
@@ -94,7 +95,7 @@ def _lines(path: str) -> list[str]:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a `+` if files were changed since; empty outside of a repository."""
+    """The checked-out commit, with a `+` if files were changed since. Empty outside of a repository."""
     if not (found := _git("rev-parse", "--short", "HEAD")):
         return ""
     return found + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")

@@ -1,5 +1,5 @@
-"""The one way to run rounds: contenders of one step run one right after the other, in an order that is drawn anew each
-time, so that whatever disturbs the machine disturbs all of them; and what each of them did, round by round.
+"""Run rounds, and keep each contender's values round by round. The contenders of a step run one right after the other,
+in a new random order each time, so that whatever disturbs the machine disturbs all of them.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from bench.figures import Figure, Goal, compare, number, table
 
 OURS = "holdfast"
 T = TypeVar("T")
-Measure = Callable[[], Awaitable[Mapping[str, float]]]  # one turn of a contender: its values by what was measured
+Measure = Callable[[], Awaitable[Mapping[str, float]]]  # one turn of a contender: its values by measure
 
 
 class Rounds:
@@ -45,12 +45,12 @@ class Rounds:
         goal: Goal | None = None,
         note: str = "",
     ) -> Figure:
-        """`ours` beside `peer` at a step. The claim is called like the step unless it is given."""
+        """The figure that compares `ours` with `peer` at a step. By default, the claim has the step's name."""
         mine, other = self.of(step, ours), self.of(step, peer)
         return compare(claim or step, peer, unit, mine, other, less_is_better=less_is_better, goal=goal, note=note)
 
     def show(self, units: Mapping[str, str]) -> None:
-        """Print every contender's values as they are."""
+        """Print every contender's raw values."""
         for step in self.steps():
             rows = [
                 (contender, number(statistics.median(values)), ", ".join(map(number, values)))
@@ -63,7 +63,7 @@ class Rounds:
 async def take_turns(
     count: int, steps: Sequence[Mapping[str, Measure]], rng: Random, into: Rounds | None = None
 ) -> Rounds:
-    """So many rounds. A step has the measures of its contenders by their names."""
+    """Run `count` rounds. A step maps contenders' names to their measures."""
     rounds = into or Rounds()
     for _ in range(count):
         for step in shuffled(steps, rng):
