@@ -1,9 +1,9 @@
-"""One stand-in bridge for every session, without sandboxes or agents: what is measured is the way to it and back.
+"""One stand-in bridge for every session, without sandboxes or agents. The benchmark measures the way to it and back.
 
 On `/agent` it speaks the link protocol of sandbox/protocol/agent.py, on any other path plain WebSocket messages, one
-for each frame. Either way a message is answered with the same three frames in one write: chunk, chunk, done. What is
-new about the link is the link's own: its three lines share one binary message, as a real bridge sends what its agent
-wrote at once, and a `taken` goes before them.
+for each frame. Either way, it answers a message with the same three frames in one write: chunk, chunk, done. On the
+link, the three lines share one binary message, as a real bridge sends lines that its agent wrote together, and a
+`taken` goes before them.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ MAX_MESSAGE = 4 << 20
 
 
 class Connection(asyncio.Protocol):
-    """One relayed session's far end."""
+    """The far end of one relayed session."""
 
     def __init__(self) -> None:
         self._head = b""

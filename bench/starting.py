@@ -1,5 +1,5 @@
-"""What bench/starts.py starts, and until when: Holdfast as an installation has it, its peers, and an agent by way of a
-gateway and a sandbox."""
+"""The starts that bench/starts.py times: Holdfast as an installation has it, its peers, and an agent through a gateway
+and a sandbox."""
 
 import asyncio
 import compileall
@@ -35,14 +35,14 @@ _HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Milliseconds: on the wall clock, and of CPU."""
+    """Milliseconds of wall time and of CPU time."""
 
     wall: float
     cpu: float
 
 
 class Installed:
-    """Holdfast as `programs` have it. What is started besides is put into `home`."""
+    """An installation of Holdfast, with its programs in `programs`. Other programs to start are put into `home`."""
 
     def __init__(self, home: Path, programs: Path) -> None:
         self.python = programs / "python"
@@ -58,15 +58,15 @@ class Installed:
 
 
 def install(directory: Path) -> Installed:
-    """What an installation has: the pinned packages and ours, compiled, and no tools of developers, some of which other
-    packages load when they find them."""
+    """Install what an installation has: the pinned packages and ours, compiled. It has no developers' tools, because
+    some packages load them when they find them."""
     make_environment(directory, str(directory))
     compileall.compile_dir(directory / "lib", quiet=2)
     return Installed(directory, directory / "bin")  # a contained sandbox can read what is in its environment
 
 
 def until_end(installed: Installed, command: Sequence[str | Path]) -> Took:
-    """Of a command that ends by itself."""
+    """The time of a command that ends by itself."""
     before = time.monotonic()
     with _on_the_core():
         process = subprocess.Popen(command, env=installed.environment, stdout=subprocess.DEVNULL)
@@ -78,7 +78,7 @@ def until_end(installed: Installed, command: Sequence[str | Path]) -> Took:
 
 
 def until_healthy(installed: Installed, command: Callable[[int], Sequence[str | Path]], home: Path, log: Path) -> Took:
-    """Of a server, until it has answered `/health`: on the port that `command` is given, as is `HOLDFAST_PORT`."""
+    """The time until a server answers `/health`. The port is given to `command`, and as `HOLDFAST_PORT`."""
     port = free_port()
     before = time.monotonic()
     with log.open("ab") as said, _on_the_core():
@@ -101,7 +101,7 @@ def until_healthy(installed: Installed, command: Callable[[int], Sequence[str | 
 
 @contextlib.contextmanager
 def _on_the_core() -> Iterator[None]:
-    """Whoever is started here is on the core of what is measured from its first moment on."""
+    """Programs started here run on the measured core from their first moment on."""
     before = os.sched_getaffinity(0)
     pin(0, UNDER_TEST)
     try:
@@ -118,7 +118,7 @@ def _is_healthy(port: int) -> bool:
 
 
 def until_it_reads(installed: Installed) -> Took:
-    """Of the agent alone, from the spawn until it has read a message."""
+    """The time of the agent alone, from its spawn until it has read a message."""
     before = time.monotonic_ns()
     with _on_the_core():
         process = subprocess.Popen(installed.agent, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -139,7 +139,7 @@ def _since(before: int, said: str) -> float:
 
 
 class StartingGateway(Process):
-    """A gateway that starts a sandbox and its agent for each session that is asked for."""
+    """A gateway that starts a sandbox and its agent for each requested session."""
 
     def __init__(self, installed: Installed, level: str, directory: Path) -> None:
         env = {
@@ -149,7 +149,7 @@ class StartingGateway(Process):
             "HOLDFAST_CREATE_ON_ATTACH": "1",
             "HOLDFAST_LOCAL_LEVEL": level,
             "HOLDFAST_AGENT": " ".join(installed.agent),
-            # The bench itself may run where Python must not keep what it compiles; an installation has it compiled.
+            # An installation has compiled code. The bench itself may run where Python must not write it.
             **dict.fromkeys((name for name in os.environ if name.startswith("PYTHON")), ""),
             **WIDE_LIMITS,
         }
@@ -164,8 +164,8 @@ class StartingGateway(Process):
         self._authorization = {"Authorization": f"Bearer {jwt.encode(claims, SECRET, algorithm='HS256')}"}
 
     async def until_it_reads(self) -> Took:
-        """From the first message of a new session until its agent has read it. CPU is that of the gateway, the bridge
-        and the agent."""
+        """The time from the first message of a new session until its agent has read it. CPU is that of the gateway, the
+        bridge and the agent."""
         async with self._session() as session, asyncio.timeout(PATIENCE_SECONDS):
             url = f"ws://{self._address}/ws/v2?sessionId={session}"
             async with connect(url, additional_headers=self._authorization) as socket:
@@ -182,14 +182,14 @@ class StartingGateway(Process):
         session = f"s{next(self._sessions)}"
         try:
             yield session
-        finally:  # with its sandbox, which would outlive the gateway
+        finally:  # end its sandbox, too, which would outlive the gateway
             asked = Request(
                 f"http://{self._address}/api/sandboxes/{session}", headers=self._authorization, method="DELETE"
             )
             await asyncio.to_thread(lambda: urlopen(asked).close())
 
     async def _settled(self) -> None:
-        """Until it has done what there is to do when somebody attaches."""
+        """Wait until the gateway has finished its work for the viewer that attached."""
         before = -1.0
         while (now := self.cpu_seconds()) - before > 1e-3:
             before = now

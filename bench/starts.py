@@ -1,10 +1,10 @@
-"""How long things take to be there: `holdfast --help`, a gateway that answers, a sandbox with an agent that reads.
+"""How long starts take: `holdfast --help`, a gateway that answers, a sandbox with an agent that reads.
 
-All of it runs in an environment as an installation has it. Each peer is of the same round, on the same core: Python
-that does nothing, the barest uvicorn and Starlette, the agent spawned alone. A goal is so many milliseconds beyond a
-peer, so its row compares with the peer and these milliseconds. An agent reads when it has its first message: in a
-sandbox, that is from the message that wakes a new session, which has no sandbox yet. CPU is that of the command or the
-server; of a sandbox, that of gateway, bridge and agent together.
+All of it runs in an environment like an installation's. Each peer runs in the same round on the same core: Python that
+does nothing, the barest uvicorn and Starlette, the agent spawned alone. A goal allows a number of milliseconds beyond a
+peer, so its row compares with the peer plus these milliseconds. An agent reads when it has its first message; in a
+sandbox, time counts from the message that wakes a new session without a sandbox. CPU is that of the command or the
+server, and for a sandbox that of gateway, bridge and agent together.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bench.starting import Installed, StartingGateway, Took, install, until_end,
 NOTHING, BARE_APP, ALONE = "python -c pass", "bare uvicorn + starlette", "the agent alone"
 HELP, SERVE = "holdfast --help", "holdfast serve until /health"
 LEVELS = ("contained", "trusted")
-HELP_MS, SERVE_MS, SANDBOX_MS = 100.0, 500.0, 150.0  # that each may take beyond its peer
+HELP_MS, SERVE_MS, SANDBOX_MS = 100.0, 500.0, 150.0  # allowed beyond each one's peer
 P = ParamSpec("P")
 Start = Callable[[], Awaitable[Took]]
 
@@ -44,7 +44,7 @@ async def starts(
         turns = [
             {name: _measured(step, start) for name, start in contenders.items()} for step, contenders in steps.items()
         ]
-        await take_turns(1, turns, rng)  # for the machine's own caches
+        await take_turns(1, turns, rng)  # warms the machine's caches
         found = await take_turns(rounds, turns, rng)
     return [
         _beyond(found, HELP, NOTHING, HELP_MS),
@@ -99,7 +99,7 @@ def _beside(found: Rounds, step: str, peer: str) -> list[Figure]:
 
 
 def _beyond(found: Rounds, step: str, peer: str, allowed_ms: float) -> Figure:
-    """The goal: at most so many milliseconds beyond the peer."""
+    """A figure with the goal of at most `allowed_ms` beyond the peer."""
     allowed = [value + allowed_ms for value in found.of(step, peer)]
     named = f"{peer} + {allowed_ms:g} ms"
     return compare(step, named, "ms", found.of(step, OURS), allowed, less_is_better=True, goal=Goal(1.0))

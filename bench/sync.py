@@ -1,11 +1,11 @@
-"""The claim: a sync costs what changed, and a first one and a restore cost little more than moving the bytes. Measured
-beside what people use: `rclone sync` as it comes and tuned, `aws s3 sync`, restic, and a whole tar.
+"""The claim: a sync costs what changed, and a first sync and a restore cost little more than moving the bytes. The
+peers are what people use: `rclone sync` with defaults and tuned, `aws s3 sync`, restic, and a whole tar.
 
-One workspace, one S3 server (SeaweedFS on loopback), the same changes for all, in turns whose order is drawn, on all
-cores. Holdfast is a gateway's process and a real bridge; its restore is into
-a new sandbox and ends when the tree is in place and on the disk, which no peer's does. The server itself counts
-requests and the bytes of their bodies. The peers bring their own programs: aws gets an environment below `.venv-peers`,
-restic is left out where it is neither installed nor can be.
+All tools have the same workspace, the same S3 server (SeaweedFS on loopback), the same changes and all cores. They take
+turns in random order. Holdfast is a gateway's process and a real bridge. Its restore goes into a new sandbox and ends
+when the tree is in place and on the disk; no peer's restore waits for the disk. The server itself counts requests and
+the bytes of their bodies. The peers bring their own programs: aws gets an environment below `.venv-peers`, restic is
+left out where it is not installed and cannot be.
 """
 
 import os
@@ -26,7 +26,7 @@ from bench.sync_workspace import Workspace, fingerprint, walk_seconds
 from sandbox.system.kernel import syncfs
 
 LAPS = 3
-WALKS = 5  # in each lap: a walk and a sync with nothing changed take so little time that more of them cost nothing
+WALKS = 5  # in each lap: walks, and syncs of an unchanged tree, are so short that several cost nothing
 WARM_FILES = 50
 
 
@@ -69,8 +69,8 @@ def whole_machine() -> Iterator[None]:
 
 
 class Race:
-    """All tools, step by step, in laps; the first tool is ours. The slow ones run one lap. Nothing is removed before
-    the end: some file systems are slow to make files after many were removed."""
+    """Run all tools step by step, in laps. The first tool is ours. Slow tools run one lap. Nothing is removed before
+    the end, because some file systems create files slowly after many were removed."""
 
     def __init__(self, server: CountingS3Server, tools: list[Tool], scratch: Path, *, laps: int, rng: Random) -> None:
         self._server = server
@@ -82,7 +82,7 @@ class Race:
         self.costs = Costs()
 
     def warm_up(self, workspace: Workspace) -> None:
-        """A server's first write to a bucket takes long, and so does a program's first start."""
+        """Write once to each bucket and start each program once, because the first time is slow."""
         workspace.make()
         for tool in self._tools:
             self._begin(tool, "warm")
@@ -114,7 +114,7 @@ class Race:
         return shuffled(tools, self._rng)
 
     def run_larger(self, holdfast: Holdfast, workspace: Workspace) -> None:
-        """Of our own only: how a sync grows with what did not change."""
+        """Measure how the cost of our sync grows with the unchanged files."""
         workspace.make()
         self._begin(holdfast, "larger")
         self._push(holdfast, f"{FIRST}, {LARGER}", workspace)
@@ -137,7 +137,7 @@ class Race:
 
     def _restore(self, tool: Tool, workspace: Workspace, whole: str) -> None:
         target = tool.new_target(self._scratch / "restored", f"{self._tools.index(tool)}-{self._repositories[tool]}")
-        os.sync()  # what others have written is not to be waited for
+        os.sync()  # so that the measured wait does not include others' writes
         before = self._server.traffic(tool.place.bucket)
         seconds = tool.restore(self._repositories[tool], workspace.root, target)
         seen = self._server.traffic(tool.place.bucket) - before
@@ -148,7 +148,7 @@ class Race:
 
 
 def sync_seconds(target: Path) -> float:
-    """How long it takes until what was written to the file system of `target` is on its disk."""
+    """The time until everything written to the file system of `target` is on its disk."""
     fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
     try:
         began = time.perf_counter()

@@ -1,8 +1,8 @@
-"""The gateway's part in bench/sync.py, in a process of its own: a vault on the object store, and sandboxes with real
+"""The gateway's part in bench/sync.py, in its own process: a vault on the object store, and sandboxes with real
 bridges.
 
-Reads [doing, argument, ...] as lines of JSON, and answers each with the seconds it took, or with a path. A repository
-is a user with one session: what was stored for another one is of no use to it.
+It reads lines of JSON, [doing, argument, ...], and answers each with the seconds it took, or with a path. A repository
+is a user with one session, so it cannot use what was stored for another repository.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Gateway:
         self._rules = rules
 
     async def start(self, sandbox: str) -> str:
-        """The workspace of a new sandbox, whose agent is held."""
+        """Start a sandbox with its agent held, and return the path of its workspace."""
         await self._fleet.start(SandboxSpec(sandbox, 1, AGENT, hold=True))
         await self._fleet.sandbox(sandbox).tree().survey(self._rules.agent_skip)
         return str(SandboxHome(self._fleet.data_dir, sandbox).workspace)

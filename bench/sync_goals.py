@@ -1,4 +1,4 @@
-"""What bench/sync.py found, and how that compares with what it was meant to be."""
+"""The results of bench/sync.py, compared with their goals."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ SPARE = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`bytes` of content that were sent to the store, or came from it."""
+    """The cost of one step. `bytes` counts content sent to the store or received from it."""
 
     seconds: float
     bytes: int = 0
@@ -32,7 +32,7 @@ class Cost:
 
 
 class Costs:
-    """Of each tool at each step, by round; and what was changed before it, in bytes."""
+    """The costs of each tool at each step, by round, and the bytes that were changed before the step."""
 
     def __init__(self) -> None:
         self._costs: defaultdict[str, defaultdict[str, list[Cost]]] = defaultdict(lambda: defaultdict(list))
@@ -51,11 +51,11 @@ class Costs:
         return [cost.seconds for cost in self._costs[step][tool]]
 
     def middle(self, tool: str, step: str) -> float:
-        """The median of its seconds."""
+        """The median of the tool's seconds at this step."""
         return median(self.seconds(tool, step))
 
     def sent_and_allowed(self, step: str) -> list[tuple[float, float]]:
-        """KiB of ours, by round, and how many it may be."""
+        """For each round, the KiB that ours sent and the KiB that it may send."""
         sent = [cost.bytes for cost in self._costs[step][OURS]]
         allowed = [SPARE * count + FIXED_BYTES for count in self._changed[step]]
         return [(mine / 1024, most / 1024) for mine, most in zip(sent, allowed, strict=True)]
@@ -112,7 +112,7 @@ def _restore(costs: Costs) -> Iterator[Figure]:
 
 
 def _larger(costs: Costs) -> Iterator[Figure]:
-    """The same change in a larger tree costs a longer walk and nothing else."""
+    """The goal that a change in a larger tree costs only a longer walk."""
     larger = f"{NOTHING}, {LARGER}"
     yield _goal(larger, WALK, costs.seconds(OURS, larger), costs.seconds(WALK, larger), Goal(2.0, 1.3))
     added = costs.middle(OURS, f"{TEN}, {LARGER}") - costs.middle(OURS, TEN)

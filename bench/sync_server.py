@@ -1,4 +1,4 @@
-"""The S3 server of bench/sync.py, which counts for itself what each bucket is asked for."""
+"""The S3 server of bench/sync.py. The server itself counts the requests to each bucket."""
 
 import re
 import urllib.request
@@ -11,7 +11,7 @@ _SAMPLE = re.compile(r'SeaweedFS_s3_(\w+)\{bucket="([^"]+)".*\} (\S+)')
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a bucket has seen; bytes are those of bodies."""
+    """The traffic of a bucket. Bytes are those of bodies."""
 
     received: int = 0
     sent: int = 0

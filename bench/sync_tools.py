@@ -1,6 +1,6 @@
-"""What bench/sync.py compares: Holdfast and its peers, each with a bucket of its own on the same server.
+"""The tools that bench/sync.py compares: Holdfast and its peers. Each has its own bucket on the same server.
 
-A repository is a place in the bucket that begins empty. Every tool gets the whole machine, as the server has.
+A repository is a place in the bucket that begins empty. Every tool, like the server, may use the whole machine.
 """
 
 import json
@@ -23,25 +23,25 @@ from bench.processes import END_SECONDS, REPOSITORY
 from tests.support.s3 import S3Place
 
 PIECE = 8 << 20
-# As people tune it. Who compares sizes does not see a byte that changed.
+# The usual tuning. Comparing only sizes would miss a changed byte.
 TUNED = ("--fast-list", "--transfers", "16", "--checkers", "16", "--size-only")
 
 
 class ToolFailed(Exception):
-    """A program ended otherwise than it should. The text has its last words."""
+    """A program did not end as it should. The text has its last output."""
 
 
 class Tool(ABC):
     """One way to keep a workspace. Each method returns the seconds it took."""
 
     name: str
-    is_slow = False  # a first sync and a restore are measured once
+    is_slow = False  # if so, a first sync and a restore are measured once
 
     def __init__(self, place: S3Place) -> None:
         self.place = place
 
     def begin(self, repository: str) -> None:
-        """Make a repository, where that is a step of its own; nobody's time is taken."""
+        """Make a repository, if the tool needs that step. It is not timed."""
         return None
 
     @abstractmethod
@@ -49,15 +49,15 @@ class Tool(ABC):
 
     @abstractmethod
     def restore(self, repository: str, workspace: Path, target: Path) -> float:
-        """Put what was pushed from `workspace` into `target`, which is empty."""
+        """Restore what was pushed from `workspace` into the empty `target`."""
         ...
 
     def restored(self, workspace: Path, target: Path) -> Path:
-        """Where in `target` the files are then."""
+        """The directory in `target` that has the files after a restore."""
         return target
 
     def new_target(self, scratch: Path, name: str) -> Path:
-        """An empty directory to restore into; nobody's time is taken."""
+        """An empty directory to restore into. Making it is not timed."""
         target = scratch / name
         target.mkdir(parents=True)
         return target
@@ -87,7 +87,7 @@ class Rclone(Tool):
 
 
 class Aws(Tool):
-    """From an environment of its own, made when it is first needed: it pins what it needs."""
+    """The aws CLI in its own environment, made when first needed, because aws pins its dependencies."""
 
     name = "aws s3 sync"
     is_slow = True
@@ -139,7 +139,7 @@ class Restic(Tool):
 
 
 class Tar(Tool):
-    """The whole tree, each time: compressed while it is read, sent in parts while it is compressed."""
+    """Sends the whole tree each time, compressed while it is read, in parts sent while it is compressed."""
 
     name = "tar + zstd -3"
 
@@ -174,7 +174,7 @@ class Tar(Tool):
 
 
 class Holdfast(Tool):
-    """A gateway's process and real bridges. A workspace is one of its own sandboxes'."""
+    """A gateway's process and real bridges. A workspace is that of one of its sandboxes."""
 
     name = "holdfast"
 
@@ -192,7 +192,7 @@ class Holdfast(Tool):
         self._log = log
 
     def start(self, sandbox: str) -> Path:
-        """A new sandbox; its workspace, which is empty."""
+        """Start a new sandbox and return its empty workspace."""
         return Path(str(self._ask("start", sandbox)))
 
     def new_target(self, scratch: Path, name: str) -> Path:
@@ -205,7 +205,7 @@ class Holdfast(Tool):
         return float(str(self._ask("restore", repository, _sandbox(target))))
 
     def close(self) -> None:
-        """Ends its sandboxes, too."""
+        """End the gateway and its sandboxes."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -232,7 +232,7 @@ def _sandbox(workspace: Path) -> str:
 
 
 def timed(command: list[str], env: Mapping[str, str] | None = None) -> float:
-    """Run it to its end; how long that took. Raises ToolFailed."""
+    """Run a command to its end and return its seconds. Raises ToolFailed."""
     began = time.perf_counter()
     ended = subprocess.run(command, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
@@ -243,7 +243,7 @@ def timed(command: list[str], env: Mapping[str, str] | None = None) -> float:
 
 @contextmanager
 def piped(command: str, **pipes: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A pipeline of the shell; when this is left, it has ended well. Raises ToolFailed."""
+    """Run a shell pipeline. On leaving, wait until it has ended successfully. Raises ToolFailed."""
     with subprocess.Popen(["bash", "-c", f"set -o pipefail; {command}"], **pipes) as process:  # type: ignore[call-overload]
         yield process
     if process.returncode:
@@ -251,7 +251,7 @@ def piped(command: str, **pipes: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def find_restic() -> bool:
-    """Whether there is a restic; where we may, it is installed."""
+    """Whether there is a restic. It is installed if that is possible."""
     if shutil.which("restic") is None and os.geteuid() == 0 and shutil.which("apt-get") is not None:
         subprocess.run(["apt-get", "install", "-qq", "-y", "restic"], capture_output=True, check=False)
     return shutil.which("restic") is not None

@@ -1,7 +1,7 @@
-"""The workspace that bench/sync.py syncs, what is changed in it, and the least that any look at it costs.
+"""The workspace that bench/sync.py syncs, the changes made in it, and the least cost of walking it.
 
-Mostly small text files that compress well, as many as one wants, and now and then one of 20 MB that does not compress.
-The same seed makes the same files.
+It has any number of files: mostly small text files that compress well, and a few of 20 MB that do not compress. The
+same seed makes the same files.
 """
 
 import os
@@ -16,12 +16,12 @@ LARGE_BYTES = 20_000_000
 MOST_BYTES = 2_000_000  # of any other file
 IN_A_DIRECTORY, BRANCHES = 15, 16
 CHANGED = 10
-SETTLED_SECONDS = 2.5  # after so long no clock takes a later change for the same one
-COUNTED = 256 << 10  # of a change inside a larger file
+SETTLED_SECONDS = 2.5  # after this time, a later change has a different timestamp on every file system
+COUNTED = 256 << 10  # bytes that a change inside a larger file counts for
 
 
 class Workspace:
-    """`files` files below `root`, `large` of them LARGE_BYTES long, the others about e**scale."""
+    """`files` files below `root`. `large` of them are LARGE_BYTES long, the others about e**scale bytes."""
 
     def __init__(self, root: Path, files: int, *, large: int, scale: float) -> None:
         self.root, self.files = root, files
@@ -45,7 +45,7 @@ class Workspace:
         time.sleep(SETTLED_SECONDS)
 
     def change_ten(self) -> int:
-        """Append to CHANGED files; how many bytes that counts for."""
+        """Append to CHANGED files. Return the bytes that this counts for."""
         self._edits += 1
         return sum(self._append(self._edits * 1009 + number * 769 + 17) for number in range(CHANGED))
 
@@ -56,7 +56,7 @@ class Workspace:
             return min(file.tell(), COUNTED)
 
     def change_byte(self) -> int:
-        """Another byte in the middle of a large file; how many bytes that counts for."""
+        """Change a byte in the middle of a large file. Return the bytes that this counts for."""
         self._edits += 1
         with self._path(self._large[self._edits % len(self._large)]).open("r+b") as file:
             at = LARGE_BYTES // 2 + self._edits
@@ -72,7 +72,7 @@ class Workspace:
 
 
 def walk_seconds(root: Path) -> float:
-    """One bare walk: every directory is listed, every entry asked for its status, nothing is done with it."""
+    """The time of one bare walk, which lists every directory and stats every entry."""
     began = time.perf_counter()
     waiting = [os.fspath(root)]
     while waiting:
@@ -85,7 +85,7 @@ def walk_seconds(root: Path) -> float:
 
 
 def fingerprint(root: Path) -> str:
-    """Of the names and contents of all files."""
+    """A hash of the names and contents of all files."""
     told = blake3()
     for path in sorted(_files(root)):
         told.update(os.fsencode(path.relative_to(root)) + b"\0")

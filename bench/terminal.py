@@ -1,12 +1,13 @@
-"""What a terminal's bytes cost on their way through Holdfast, beside nginx and haproxy, which only pass them on, and
-beside the usual relay; and from a program's PTY to its viewer, beside terminado under jupyter_server.
+"""The cost of a terminal's bytes on their way through Holdfast, compared with nginx and haproxy, which only pass them
+on, and with the usual relay; and on the way from a program's PTY to its viewer, compared with terminado under
+jupyter_server.
 
-All relays stand between the same browsers and the same stand-in bridge (bench/terminal_load.c): Holdfast reaches it by
-a unix socket and the link of sandbox/protocol/terminal.py, the others by a port; nginx once more by the unix socket,
-and so does a pipe in Python that looks at nothing (bench/pipe.py), which no gateway in Python can beat.
-Holdfast's is the real gateway: guarded server, tokens, sessions in SQLite; every frame is checked and counted in both
-directions. One core for what is measured, the other for all else; CPU is that of the whole process, in user and kernel
-mode; the contenders take turns.
+All relays stand between the same browsers and the same stand-in bridge (bench/terminal_load.c). Holdfast reaches it
+through a unix socket and the link of sandbox/protocol/terminal.py, the others through a port. nginx also runs with the
+unix socket, and so does a Python pipe that reads nothing in the bytes (bench/pipe.py), which no gateway in Python can
+beat. Holdfast is the real gateway: guarded server, tokens, sessions in SQLite; it checks and counts every frame in both
+directions. The measured program has one core, everything else the other. CPU is that of the whole process, in user and
+kernel mode. The contenders take turns.
 """
 
 import asyncio
@@ -53,13 +54,13 @@ BLOCK = 4096
 SETTLE_SECONDS = 2.0
 OPENING = orjson.dumps(
     {"type": "open", "role": "drive", "epoch": None, "offset": 0, "cols": 80, "rows": 24}
-).decode()  # what Holdfast says to a bridge; whoever only passes it on leaves that to the browser
+).decode()  # what Holdfast sends a bridge; for relays that only pass bytes on, the browser sends it
 CLOSED_LOOPS = ((KEYS, 64, 1), (KEY_STREAMS, 64, 4), (BLOCKS, BLOCK, 1), (BLOCK_STREAMS, BLOCK, 4))
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long to look. Contenders without a goal are looked at in the first `others` rounds only."""
+    """How long to measure. Contenders without a goal are measured only in the first `others` rounds."""
 
     rounds: int
     others: int
@@ -81,7 +82,7 @@ class Bench:
 
     @contextmanager
     def _start(self, name: str, terminals: int) -> Iterator[Contender]:
-        """A fresh one, for so many terminals at once."""
+        """Start a fresh contender for `terminals` terminals at once."""
         self._started += 1
         home = self._directory / f"{self._started}"
         home.mkdir()
@@ -173,7 +174,7 @@ class Bench:
         return measure
 
     async def _memory(self, name: str) -> None:
-        """What each terminal adds, once the first ones have made room for what all need."""
+        """The memory that each terminal adds, after the first terminals have allocated what all share."""
         terminals = self._size.terminals
         with self._start(name, SESSIONS + terminals) as contender:
             await contender.wake(0, SESSIONS)
@@ -187,7 +188,7 @@ class Bench:
 
 
 def _without(target: Target, first: int) -> Target:
-    """The same, without the requests that have been made already."""
+    """The same target without the requests that were already made."""
     rest = target.requests.with_suffix(".rest")
     rest.write_text("".join(target.requests.read_text().splitlines(keepends=True)[first:]))
     return Target(target.port, rest, target.opening, target.pids)

@@ -1,4 +1,4 @@
-"""Holdfast under the load of bench/terminal.py: bench/gateway_under_test.py, whose terminals are the stand-in's."""
+"""Holdfast under the load of bench/terminal.py: bench/gateway_under_test.py with the stand-in's terminals."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ WAKE_AT_ONCE = 64
 
 @contextmanager
 def holdfast(home: Path, terminals_socket: Path, terminals: int) -> Iterator[Contender]:
-    """A fresh gateway, and the requests of so many browsers: each has a session of its own, which sleeps."""
+    """A fresh gateway, and the requests of `terminals` browsers. Each browser has its own sleeping session."""
     env = {
         "HOLDFAST_DATA_DIR": str(home / "data"),
         "HOLDFAST_PORT": "0",
@@ -45,7 +45,7 @@ def holdfast(home: Path, terminals_socket: Path, terminals: int) -> Iterator[Con
     ):
 
         async def wake(first: int, count: int) -> None:
-            """Each session is made, which starts its sandbox; its agent's link is there, and nobody said anything."""
+            """Create each session, which starts its sandbox. The agent's link is connected, and no message was sent."""
             async with httpx.AsyncClient(
                 base_url=f"http://127.0.0.1:{gateway.port}",
                 headers={"Authorization": f"Bearer {SERVICE}"},

@@ -1,4 +1,4 @@
-"""What bench/terminal.py found, and how that compares with what it was meant to be."""
+"""The results of bench/terminal.py, compared with their goals."""
 
 from collections.abc import Sequence
 
@@ -60,7 +60,7 @@ GOALS = {
 
 
 def goals(found: Rounds) -> list[Figure]:
-    """Ours beside every peer's; where there is a goal, whether it is met."""
+    """The figures that compare ours with every peer, with goals where there are any."""
     return [
         _compare(found, step, peer)
         for step in UNITS
@@ -80,5 +80,5 @@ def _compare(found: Rounds, step: str, peer: str) -> Figure:
 
 
 def _beyond(values: Sequence[float], direct: Sequence[float]) -> list[float]:
-    """What each adds to the way without a relay in the same round."""
+    """What each value adds to the direct way, without a relay, in the same round."""
     return [value - floor for value, floor in zip(values, direct, strict=False)]

@@ -16,7 +16,7 @@ from bench.load import LoadFailed
 from bench.processes import LOAD, REPOSITORY, Process, pin
 
 SOURCES = sorted((REPOSITORY / "bench").glob("terminal_*.[ch]"))
-LIFE_SECONDS = 900  # a stand-in that nobody ends ends itself
+LIFE_SECONDS = 900  # after this time a stand-in ends by itself
 PATIENCE_SECONDS = 120
 
 
@@ -25,7 +25,7 @@ class NoCompiler(Exception):
 
 
 def compiled() -> Path:
-    """The load generator. One that was made from the same sources is taken again. Raises NoCompiler."""
+    """The compiled load generator. A binary made from the same sources is reused. Raises NoCompiler."""
     made_from = hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()[:16]
     program = Path(gettempdir()) / f"holdfast-bench-{os.getuid()}" / f"terminal_load-{made_from}"
     if program.exists():
@@ -42,7 +42,7 @@ def compiled() -> Path:
 
 
 class StandIn(Process):
-    """One bridge for all, on `socket` and on `port`."""
+    """One bridge for all relays, on `socket` and on `port`."""
 
     def __init__(self, program: Path, socket: Path, log: Path) -> None:
         super().__init__([program, "standin", socket, LIFE_SECONDS], core=LOAD, log=log)
@@ -52,8 +52,8 @@ class StandIn(Process):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom browsers talk to. `requests` has a line for each of them (see terminal_load.c); `opening` is what they say
-    first."""
+    """The server that browsers connect to. `requests` has a line for each browser (see terminal_load.c). `opening` is
+    what each sends first."""
 
     port: int
     requests: Path
@@ -62,13 +62,12 @@ class Target:
 
 
 async def _nothing(first: int, count: int) -> None:
-    """There is nothing behind a terminal that would have to run."""
+    """Do nothing: nothing behind these terminals has to run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A relay under test. `wake` sees to it that what is behind so many of its terminals runs, from the first given
-    on."""
+    """A relay under test. `wake(first, count)` makes sure that what is behind these terminals runs."""
 
     process: Process
     target: Target
@@ -77,7 +76,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What came back in the window, and what it cost the target."""
+    """What came back in the window, and its cost for the target."""
 
     messages: int
     bytes: int
@@ -100,7 +99,7 @@ class Counted:
 
 
 class Load:
-    """The load generator, on the core that is not measured."""
+    """Runs the load generator, on the core that is not measured."""
 
     def __init__(self, program: Path) -> None:
         self._program = program
@@ -116,7 +115,7 @@ class Load:
 
     @contextmanager
     def idle(self, target: Target, connections: int) -> Iterator[None]:
-        """So many connections, each of which has had one message and its answer."""
+        """Hold `connections` connections. Each has had one message and its answer."""
         command = self._command(target, connections, 64, 1, PATIENCE_SECONDS, "-i")
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -147,7 +146,7 @@ class Load:
     def _command(
         self, target: Target, connections: int, size: int, depth: int, seconds: float, *options: str | float
     ) -> Sequence[str]:
-        """It inherits this process's core, which is the load's."""
+        """The command line. The program inherits this process's core, the core of the load."""
         words = [self._program, "load", target.port, target.requests, connections, size, depth, seconds, *options]
         if target.opening is not None:
             words += ["-o", target.opening]

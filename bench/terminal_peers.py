@@ -1,7 +1,7 @@
-"""Who else passes WebSocket frames on: nginx and haproxy, each on one core, as their manuals have them proxy WebSocket.
+"""Other programs that pass WebSocket frames on: nginx and haproxy, each on one core, set up as their manuals say.
 
-nginx gets 64 KiB buffers: with the 4 KiB it has by default, a flood costs it three times as much. What is behind a
-proxy usually has a port; Holdfast reaches a bridge by a unix socket, which is cheaper, so nginx is given one as well.
+nginx gets 64 KiB buffers: with the default of 4 KiB, a flood costs it three times as much. A server behind a proxy
+usually has a port. Holdfast reaches a bridge through a unix socket, which is cheaper, so nginx gets one as well.
 """
 
 import os
@@ -64,7 +64,7 @@ class Nginx(Process):
         self.port = free_port()
         configuration = home / "nginx.conf"
         place = f"127.0.0.1:{upstream}" if isinstance(upstream, int) else f"unix:{upstream}:"
-        user = "" if os.geteuid() else "user root; "  # as another it could not reach the socket
+        user = "" if os.geteuid() else "user root; "  # another user could not reach the socket
         configuration.write_text(_NGINX.format(home=home, port=self.port, upstream=place, user=user))
         super().__init__(["nginx", "-c", configuration, "-p", home, "-e", home / "error.log"], core=UNDER_TEST, log=log)
         self._wait_for_port(self.port)

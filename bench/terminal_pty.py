@@ -1,8 +1,8 @@
 """From a program on a PTY to one viewer: Holdfast with a real bridge, terminado under jupyter_server, and a bare loop
-of `os.read` without any viewer, which nobody can beat.
+of `os.read` without a viewer, which no server can beat.
 
-What serves the terminal (bridge and gateway; jupyter_server; the loop) has one core; the program and the viewer share
-the other. terminado's bytes are counted as they come, in JSON, which is 5% more than the program wrote.
+The server (bridge and gateway; jupyter_server; the loop) has one core; the program and the viewer share the other.
+terminado's bytes are counted as they come, in JSON, which is 5% more than the program wrote.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _ELSEWHERE = ["taskset", "-c", str(CORES[LOAD % len(CORES)])]
 
 
 class Jupyter(Process):
-    """jupyter_server as it comes, with its terminals and nothing else in use."""
+    """jupyter_server with its defaults. Only its terminals are used."""
 
     def __init__(self, home: Path, log: Path) -> None:
         self.port = free_port()
@@ -58,7 +58,7 @@ class Jupyter(Process):
         self._wait_for_port(self.port)
 
     def new_terminal(self) -> str:
-        """Its name. The server listens before it answers, so the first may have to wait."""
+        """Make a terminal and return its name. The server listens before it answers, so the first call may wait."""
         answer = httpx.post(
             f"http://127.0.0.1:{self.port}/api/terminals", headers=self.identity, timeout=30, trust_env=False
         )
@@ -92,7 +92,7 @@ async def end_to_end(directory: Path, load: Load, found: Rounds, *, rounds: int,
 
 
 def _command(seconds: float) -> str:
-    """What is typed. It ends by itself, so that nobody pays for it in the next turn."""
+    """The command to type. It ends by itself, so that it does not disturb the next turn."""
     return f"exec timeout {2 * seconds + SPARE_SECONDS:g} {' '.join(_ELSEWHERE)} yes {LINE}"
 
 
@@ -105,7 +105,7 @@ async def _watch(load: Load, target: Target, seconds: float, typed: str, *option
 
 @asynccontextmanager
 async def _gateway(data_dir: Path) -> AsyncIterator[tuple[Gateway, int]]:
-    """A gateway with one session whose sandbox runs, and its bridge's process; both on the core that is measured."""
+    """A gateway with one running sandbox, and the pid of its bridge. Both are on the measured core."""
     async with GatewayByCommandLine(data_dir, LOG_LEVEL="warning") as gateway:
         pin(gateway.pid, UNDER_TEST)
         await gateway.create(SESSION)
@@ -133,7 +133,7 @@ def _jupyter_target(directory: Path, jupyter: Jupyter) -> Target:
 
 
 def _read_bare(seconds: float) -> tuple[float, float]:
-    """MB per second, and per CPU-second of the reader, when nothing is done with what is read."""
+    """MB per second, and per CPU-second of the reader, for a loop that only reads."""
     ours, theirs = pty.openpty()
     program = subprocess.Popen(
         [*_ELSEWHERE, "yes", LINE], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
