@@ -1,9 +1,9 @@
 """Sandboxes as containers of a Docker Engine or a Podman on this host, each in any image.
 
-A container runs the bridge as its first process, from a read-only kit, and gets everything else through a door: see
-document.py for what is inside, door.py for how it starts. The order of a start leaves no gap for a killed gateway: a
-container carries its session's labels and name before it runs, and is noted before it is told anything; one that is
-told nothing ends by itself. What is left over is found by its labels: see left_over.py.
+A container runs the bridge as its first process, from a read-only kit, and gets everything else through a door.
+document.py says what is inside, door.py how it starts. The order of a start is safe if the gateway is killed: a
+container has its session's labels and name before it runs, and is noted before it gets its configuration; a container
+that gets none ends by itself. Leftovers are found by their labels: see left_over.py.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ _LOG_TAIL = 2000
 
 @dataclass(frozen=True, slots=True)
 class _Grounds:
-    """What every start needs of the engine and the kit."""
+    """The facts about the engine and the kit that every start needs."""
 
     user: ContainerUser
     kit: Path
@@ -75,8 +75,8 @@ class _Grounds:
 
 
 class ContainerFleet:
-    """Implements sandbox.ports.fleet.Fleet and sandbox.ports.leftovers.LeavesThings. `open` comes first. Constructing
-    one does no I/O."""
+    """Implements sandbox.ports.fleet.Fleet and sandbox.ports.leftovers.LeavesThings. Call `open` first. The constructor
+    does no I/O."""
 
     name = NAME
 
@@ -108,12 +108,12 @@ class ContainerFleet:
         warn: Callable[[str], None] = lambda text: None,
         met_limit: Callable[[str], None] = lambda name: None,
     ) -> None:
-        """`engine` is its address; `propose` is told an id and says which one the store keeps (None: there is no
-        store); `readable` are further directories of the host, by what they are called inside; `agents` is that of
-        installed agents, made here; `bwrap` is the program that clones are contained with, by default the one on the
-        path; `pull_timeout` is how long a pull may make no progress, `on_pull` hears of each one's end. `resources` are
-        what settings hold containers to, which a spec says again; `met_limit` is called with the name of a limit that
-        has ended a program. Raises ValueError for a bad address."""
+        """`engine` is the engine's address. `propose` takes an id and returns the id that the store keeps (None: there
+        is no store). `readable` maps further directories of the host to their paths inside. `agents` is the directory
+        of installed agents; it is made here. `bwrap` is the program that contains clones, by default the one on the
+        path. `pull_timeout` is how long a pull may make no progress; `on_pull` is called at the end of each pull.
+        `resources` are the limits from the settings, which each spec repeats. `met_limit` is called with the name of a
+        limit that has ended a program. Raises ValueError for a bad address."""
         self._limits = limits or ContainerLimits()
         self._containers = Containers(
             Engine(engine),
@@ -150,13 +150,13 @@ class ContainerFleet:
         cpu = cpu_name(platform.machine())
         pulls = ImagePulls(self._engine, cpu=cpu, logins=logins, patience=pull_timeout, on_end=told_end)
         self._images = EngineImages(self._engine, image, pulls if may_pull else None)
-        self._after_pull = asyncio.Semaphore(STARTS_AFTER_PULL)  # many may have waited for one image
+        self._after_pull = asyncio.Semaphore(STARTS_AFTER_PULL)  # many starts may have waited for one image
         self._warn = warn
         self._told: set[str] = set()
         self._grounds: _Grounds | None = None
         self._preparing = asyncio.Lock()
         self._files = ImageFiles(self._containers)
-        self._machine: ProviderHealth | None = None  # that of an engine that answered last
+        self._machine: ProviderHealth | None = None  # of the engine that answered last
 
     @property
     def level(self) -> str:
@@ -177,7 +177,7 @@ class ContainerFleet:
             self._warn(str(exc))
 
     async def health(self) -> ProviderHealth:
-        """The first answer is looked at closely; after it the engine has only to answer."""
+        """Check the engine's first answer in full. After it, a ping is enough."""
         try:
             if self._machine is None:
                 info = await self._engine.info()
@@ -189,7 +189,7 @@ class ContainerFleet:
             else:
                 await self._engine.ping()
         except (SandboxFailed, SandboxUnavailable, Unusable, BadAnswer) as exc:
-            self._machine = None  # what comes back may be another one
+            self._machine = None  # another engine may come back
             return ProviderHealth(str(exc))
         return self._machine
 
@@ -245,7 +245,7 @@ class ContainerFleet:
         await self._containers.close()
 
     async def _prepared(self) -> _Grounds:
-        """What starts need, looked up once the engine answers. Raises SandboxUnavailable, SandboxFailed."""
+        """Look up what starts need, once, when the engine answers. Raises SandboxUnavailable, SandboxFailed."""
         async with self._preparing:
             if self._grounds is None:
                 info = await self._engine.info()
@@ -269,7 +269,8 @@ class ContainerFleet:
             await asyncio.to_thread(self._host.trash.take, kit)
 
     async def _make(self, home: SandboxHome, user: ContainerUser, *, empty: bool) -> None:
-        """From outside, while nothing runs in it: a container mounts the roots, so they are there before it is made."""
+        """Make the sandbox's directories from outside, while nothing runs in it. A container mounts the roots, so they
+        must exist before the container is made."""
         await asyncio.to_thread(home.make)
         await make_roots(self._host, Trusted(), home, seconds=self._start_timeout)
         if empty:
@@ -278,7 +279,7 @@ class ContainerFleet:
             await asyncio.to_thread(_give, home, user)
 
     async def _accounts(self, image: Image, user: ContainerUser) -> Path:
-        """The image's /etc/passwd with our user, made once per image."""
+        """The path of the image's /etc/passwd with our user added. It is made once per image."""
         key = hashlib.sha256(f"{image.id} {user.said}".encode()).hexdigest()[:32]
         path = self._host.data_dir / "accounts" / key
         async with self._preparing:
@@ -311,7 +312,7 @@ class ContainerFleet:
             hidden = (token, *spec.env.values(), *self._base_env.values())
             raise SandboxFailed(failed_start(exc, said, hidden)) from exc
         except BaseException:
-            with contextlib.suppress(SandboxUnavailable):  # the next start finds it, or the next gateway
+            with contextlib.suppress(SandboxUnavailable):  # the next start or the next gateway finds it
                 await self._containers.end(home, patience=0)
             raise
 
@@ -338,15 +339,15 @@ class ContainerFleet:
 
     def _config(self, home: SandboxHome, spec: SandboxSpec, image: Image, token: str) -> bytes:
         places = replace(inner_paths(), agents=AGENTS if self._agents else "")
-        # The bridge gives its programs what it is told and nothing else, so the image's own must be told, too.
+        # The bridge gives its programs only these variables, so the image's own must be among them.
         plain = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "xterm-256color", **image.env, MARKER: home.marker}
         base_env = {**plain, **self._base_env, **homes(places, home.session_id)}
-        if spec.agent[:1] == (PYTHON,):  # of this host: the one in the kit is the same
+        if spec.agent[:1] == (PYTHON,):  # this host's interpreter: the kit has the same one
             spec = replace(spec, agent=(*start_line(document.KIT), *spec.agent[1:]))
         return bridge_config(spec, token, places, base_env, home.agent_log.name, self._bridges, boot_id())
 
     def _pass_on(self, warnings: Sequence[str]) -> None:
-        """What the engine warns of, once: a limit that it does not hold, say."""
+        """Pass on each warning of the engine once, for example that it does not enforce a limit."""
         for text in warnings:
             if text not in self._told:
                 self._told.add(text)
@@ -354,7 +355,7 @@ class ContainerFleet:
 
 
 def _roots(home: SandboxHome) -> list[Bind]:
-    """What of a sandbox's directory is mounted, and where: see `inner_paths`."""
+    """The mounts of a sandbox's directory. `inner_paths` has the same paths."""
     return [
         Bind(str(home.kept), document.KEPT, writable=True),
         Bind(str(home.workspace), document.WORKSPACE, writable=True),
@@ -364,8 +365,9 @@ def _roots(home: SandboxHome) -> list[Bind]:
 
 
 def _give(home: SandboxHome, user: ContainerUser) -> None:
-    """The directories are made by root at each start. All that is in them has its owner already, unless containers had
-    another user before: the engine remaps users now, say. What tells is the directory that is given last."""
+    """Give the sandbox's directories to the container's user: root makes them at each start. Their content already has
+    its owner, unless containers had another user before, for example because the engine now remaps users. The owner of
+    the state directory, which is given last, tells whether that is so."""
     if home.state.stat(follow_symlinks=False).st_uid != user.owner:
         give_tree(home.kept, user.owner, user.owner_group)
         for entry in home.state.iterdir():
@@ -377,7 +379,7 @@ def _give(home: SandboxHome, user: ContainerUser) -> None:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """A file that containers read, whole or not at all."""
+    """Write a file that containers read, atomically."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     draft.write_bytes(content)
     draft.chmod(0o644)

@@ -1,5 +1,5 @@
-"""One session's sandbox in a container. Its bridge is reached by the note that its start left; whether it runs is for
-the engine to say. So an engine that is away does not disturb what runs."""
+"""One session's sandbox in a container. The note that its start left says how to reach its bridge; the engine says
+whether it runs. So an engine that is down does not disturb running sandboxes."""
 
 import asyncio
 import contextlib
@@ -78,7 +78,7 @@ class ContainerSandbox:
         if found is None or not runs(found):
             return None
         used = None
-        with contextlib.suppress(EngineRefused):  # it has just ended, or the engine is kept from counting
+        with contextlib.suppress(EngineRefused):  # it has just ended, or the engine cannot count
             used = await self._containers.engine.stats(found["Id"])
         return None if used is None else Resources(enforced(held_to(found), used), usage(used))
 
@@ -104,19 +104,19 @@ class ContainerSandbox:
                 raise SandboxFailed(f"the files of {self.session_id} could not be removed: {why}") from exc
 
     def _group(self) -> Group | None:
-        """Where the kernel counts what meets the container's limits. None where this gateway cannot see that: then the
-        end of a program is told without its reason."""
+        """The control group where the kernel counts hits of the container's limits. None if this gateway cannot see it:
+        then the end of a program is reported without its reason."""
         note = read_note(self._home)
         first = None if note is None or note.boot != boot_id() else note.first_inside
         return Group.of(first.pid) if first is not None and first.alive else None
 
     async def _find(self) -> UnixEndpoint:
-        """The bridge noted last. If it has ended, nobody listens at its socket. Raises LinkRefused."""
+        """The endpoint of the bridge noted last. If it has ended, nothing listens on its socket. Raises LinkRefused."""
         note = read_note(self._home)
         if note is None or note.boot != boot_id():
             raise LinkRefused(f"no sandbox runs for {self.session_id}")
         if note.door and (first := note.first_inside) is not None and not first.alive:
-            raise LinkRefused(f"the sandbox of {self.session_id} has ended")  # here its bridge is not who listens
+            raise LinkRefused(f"the sandbox of {self.session_id} has ended")  # here the bridge is not the listener
         try:
             return self._containers.endpoint(note)
         except OSError as exc:

@@ -1,20 +1,19 @@
-"""The level `contained`: which arguments make bubblewrap a sandbox. The boundary is exactly this list.
+"""The level `contained`: the arguments that make bubblewrap a sandbox. The boundary is exactly this list.
 
-Inside there are: the system's programs and libraries, our Python, the `sandbox` package and the installed agents, all
-read-only; the two kept roots, mounted at `/workspace` and `/agent` for the programs, and once more in `/session` for
-the bridge, with what lies beside them; `/holdfast`, the bridge's own notes; an empty `/tmp` of bounded size; a `/proc`
-and a `/dev` of its own. No other file of the host exists. The program has uid 1000 of its own user namespace, no
-capability, no way to a further namespace, and no interface but its own loopback.
+Inside are: the system's programs and libraries, our Python, the `sandbox` package and the installed agents, all
+read-only; the two kept roots, mounted at `/workspace` and `/agent` for the programs, and again in `/session` for the
+bridge, with the files beside them; `/holdfast` with the bridge's own notes; an empty `/tmp` of bounded size; its own
+`/proc` and `/dev`. No other file of the host exists inside. The program has uid 1000 of its own user namespace, no
+capability, no way to a further namespace, and no network interface but its own loopback.
 
-`/workspace` is a mount and no symlink, because agents key their memory by the real path of their directory. A mount
-stays with its directory: when a restore puts another in that one's place, `/session` shows it and `/workspace` does not
-(`Sandbox.mounts_roots`). And nothing can be renamed from one mount to another, so the bridge goes by way of `/session`
-alone.
+`/workspace` is a mount, not a symlink, because agents key their memory by the real path of their directory. A mount
+stays with its directory: when a restore replaces that directory, `/session` shows the new one and `/workspace` does not
+(`Sandbox.mounts_roots`). A file cannot be renamed from one mount to another, so the bridge uses only `/session`.
 
-Not held back: the bridge has the uid of the agent, so an agent can spoil `/holdfast` and `/session`, to its own
-session's harm only. Disk space is not bounded; the size of one file is. The host's network is shared with one program
-alone, the git that clones a repository before anything of a session runs (`Box.network`): programs of a session reach
-hosts by the proxy, whose listener lies on their own loopback.
+Not prevented: the bridge has the uid of the agent, so an agent can damage `/holdfast` and `/session`, but only its own
+session's. Disk space is not bounded; the size of one file is. Only one program shares the host's network: the git that
+clones a repository before anything of a session runs (`Box.network`). A session's programs reach hosts through the
+proxy, whose listener is on their own loopback.
 """
 
 import os
@@ -30,8 +29,8 @@ import sandbox
 from sandbox.ports.fleet import AGENTS
 from sandbox.system.interpreter import PYTHON
 
-# CODE lies where nobody installs anything: below a read-only directory of ours, such as a virtual environment in /opt,
-# it could not be mounted.
+# CODE is a path where nothing is installed. Below a read-only directory of ours, such as a virtual environment in
+# /opt, it could not be mounted.
 KEPT, WORKSPACE, AGENT, STATE, CODE = "/session", "/workspace", "/agent", "/holdfast", "/holdfast-code"
 PROBE_SECONDS = 10.0
 
@@ -79,25 +78,25 @@ class NotContained(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One container to be: the host's directories behind its own, and the descriptors bwrap reads from."""
+    """The description of one container: the host's directories behind its own, and the descriptors that bwrap reads."""
 
     kept: Path
-    state: Path | None  # the bridge's notes: None where there is no bridge
+    state: Path | None  # the directory of the bridge's notes; None: there is no bridge
     network: str
-    hidden: Path  # the data directory: covered should it lie beneath something readable
+    hidden: Path  # the data directory: covered if it is below a readable directory
     passwd_fd: int
     group_fd: int
-    roots: bool = True  # they are in `kept`, as directories, and are mounted
+    roots: bool = True  # the roots are directories in `kept`, and are mounted
     seccomp_fd: int | None = None
     status_fd: int | None = None
     tmp_bytes: int = 1024 * 1024 * 1024
     readable: tuple[Path, ...] = ()
-    agents: Path | None = None  # what is installed of agents
+    agents: Path | None = None  # the directory of installed agents
     dies_with_us: bool = False
 
 
 def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
-    """The command line that runs `command` in `box`, with the environment bwrap itself is given."""
+    """The command line that runs `command` in `box`, with the environment that bwrap itself gets."""
     shared = box.network == "outbound"
     argv = [bwrap, "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
     argv += ["--disable-userns", "--new-session", "--hostname", "sandbox"]
@@ -107,7 +106,7 @@ def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
     argv += ["--seccomp", str(box.seccomp_fd)] if box.seccomp_fd is not None else []
     argv += ["--ro-bind", "/usr", "/usr", *_system_directories()]
     for name in (*_ETC, *(_ETC_OUTBOUND if shared else ())):
-        # The target of a link (resolv.conf often is one) may lie where nothing is readable inside.
+        # The target of a symlink (resolv.conf often is one) may be at a path that does not exist inside.
         argv += ["--ro-bind-try", os.path.realpath(f"/etc/{name}"), f"/etc/{name}"]
     argv += ["--ro-bind-data", str(box.passwd_fd), "/etc/passwd", "--ro-bind-data", str(box.group_fd), "/etc/group"]
     argv += [*_proc(closed=shared and os.geteuid() == 0), "--dev", "/dev"]
@@ -125,7 +124,7 @@ def arguments(bwrap: str, box: Box, command: Sequence[str]) -> list[str]:
     argv += ["--bind", str(box.state), STATE] if box.state is not None else []
     for name in (WORKSPACE, AGENT) if box.roots else ():
         argv += ["--bind", f"{box.kept}{name}", name]
-    # Last, when every mount point exists: what is left of the root is memory, and nobody shall fill it.
+    # Last, when every mount point exists: the rest of the root is in memory, and no program may fill it.
     argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
     return [*argv, "--", *command]
 
@@ -139,7 +138,7 @@ def find() -> str:
 
 
 def probe(bwrap: str, argv: Sequence[str], env: Mapping[str, str], descriptors: Sequence[int]) -> None:
-    """Run a whole container once. Raises NotContained with bwrap's own words."""
+    """Run a whole container once. Raises NotContained with bwrap's own message."""
     try:
         done = subprocess.run(
             argv,
@@ -158,10 +157,10 @@ def probe(bwrap: str, argv: Sequence[str], env: Mapping[str, str], descriptors: 
 
 
 def _proc(*, closed: bool) -> list[str]:
-    """A /proc that shows only this sandbox's processes, and can be written only where it is about one of them: each
-    program raises its own oom_score_adj. The rest is read-only, because to the kernel the uid of a gateway that runs as
-    root is root also in here: without this, a program could set the core pattern. `closed`: read-only as a whole, for
-    such a gateway's sandboxes on the host's network, which every process's own `net` shows."""
+    """A /proc that shows only this sandbox's processes. Only the processes' own entries are writable: each program
+    raises its own oom_score_adj. The rest is read-only, because for the kernel the uid of a gateway that runs as root
+    is root inside, too: otherwise a program could set the core pattern. `closed` makes all of it read-only, for such a
+    gateway's sandboxes on the host's network, because every process's own `net` shows that network."""
     argv = ["--proc", "/proc"]
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() or entry.is_symlink() or entry.name in _PROC_MASKED:
@@ -188,7 +187,7 @@ def _system_directories() -> list[str]:
 
 
 def _python_roots() -> list[Path]:
-    """What this interpreter needs, where it does not lie beneath /usr: it may well live in somebody's home."""
+    """The directories outside /usr that this interpreter needs. It may be installed in a home directory."""
     wanted = [sys.base_prefix, sys.prefix, os.path.realpath(sys.base_prefix)]
     wanted += [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     roots: list[Path] = []
@@ -204,5 +203,6 @@ def package() -> Path:
 
 
 def path() -> str:
-    """Never the gateway's own: what is found there may not exist in a sandbox, or not be meant for it."""
+    """The PATH inside. It is never the gateway's own: programs there may not exist in a sandbox, or not be meant for
+    it."""
     return f"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:{os.path.dirname(PYTHON)}"

@@ -1,8 +1,8 @@
 """Sandboxes on this host, as plain processes (`trusted`) or in bubblewrap containers (`contained`).
 
-A bridge is started in a session of its own and told everything over a pipe; its listening socket is bound here and
-handed down, so nothing inside can put another in its place. The order of a start leaves no gap for a killed gateway:
-the process is noted in `bridge.json` before it gets the configuration, and one that gets none ends by itself.
+A bridge starts in its own process session and gets its configuration over a pipe. Its listening socket is bound here
+and handed down, so nothing inside can replace it. The order of a start is safe if the gateway is killed: the process is
+noted in `bridge.json` before it gets its configuration, and a process that gets none ends by itself.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ _LOG_TAIL = 2000
 
 
 class LocalFleet:
-    """Implements sandbox.ports.fleet.Fleet. `open` decides the level; nothing else may be called before it."""
+    """Implements sandbox.ports.fleet.Fleet. Call `open` before anything else: it decides the level."""
 
     name = NAME
 
@@ -70,10 +70,11 @@ class LocalFleet:
         met_limit: Callable[[str], None] = lambda name: None,
         control_groups: Path = ROOT,
     ) -> None:
-        """`base_env` is what every sandbox gets; `readable` are further directories that a contained one may read, and
-        so is `agents`, that of installed agents, which is made here; `bwrap` is the program to contain with, by default
-        the one on the path. `limits` are those of single processes. `resources` are what settings hold whole sandboxes
-        to, which a spec says again; `met_limit` is called with the name of such a limit when it has ended a program."""
+        """`base_env` is the environment that every sandbox gets. `readable` are further directories that a contained
+        sandbox may read; so is `agents`, the directory of installed agents, which is made here. `bwrap` is the program
+        that contains sandboxes, by default the one on the path. `limits` are those of single processes. `resources` are
+        the limits of whole sandboxes from the settings, which each spec repeats; `met_limit` is called with the name of
+        such a limit when it has ended a program."""
         self._host = LocalHost(data_dir, warn, stop_timeout=stop_timeout, limits=resources, met_limit=met_limit)
         self._control = LimitControl(self._host, resources, control_groups)
         self.data_dir = self._host.data_dir
@@ -117,7 +118,8 @@ class LocalFleet:
         self._check_limits()
 
     def _check_limits(self) -> None:
-        """Where isolation was asked for by name, limits that cannot be held to are refused like isolation itself."""
+        """Refuse limits that cannot be enforced if the level `contained` was requested by name, as isolation itself is
+        refused. Otherwise warn."""
         if (problem := self._control.unenforced) is None:
             return
         if self._asked == "contained":
@@ -126,11 +128,11 @@ class LocalFleet:
 
     @property
     def no_limits(self) -> str | None:
-        """Why sandboxes cannot be held to limits here, and what to change; None if they can."""
+        """Why limits cannot be enforced here, and what to change. None if they can."""
         return self._control.problem
 
     async def health(self) -> ProviderHealth:
-        """This host answers."""
+        """The size of this host. It always answers."""
         return ProviderHealth(cpus=os.cpu_count(), memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
     def check(self, spec: SandboxSpec) -> None:
@@ -195,7 +197,7 @@ class LocalFleet:
         try:
             started, config = await asyncio.shield(starting)
             try:
-                # More than a pipe holds waits for the bridge to read it; should that die, the write fails.
+                # If the configuration is larger than the pipe, this waits for the bridge. If the bridge dies, it fails.
                 await asyncio.to_thread(_write_all, config, self._config(home, spec, token))
                 await call(self._host.endpoint(home.socket), "GET", "/health", timeout=self._start_timeout)
             finally:
@@ -205,7 +207,7 @@ class LocalFleet:
             raise SandboxFailed(self._failure(home, spec, token, exc, said)) from exc
         except BaseException:
             if not starting.done():
-                # A thread cannot be cancelled: what it starts must be known before it can be ended.
+                # A thread cannot be cancelled: wait until the process it starts is known, then end the process.
                 with contextlib.suppress(OSError):
                     started, config = await starting
                     started.last_words()
@@ -214,7 +216,7 @@ class LocalFleet:
             raise
 
     def _run_bridge(self, home: SandboxHome, spec: SandboxSpec, token: str) -> tuple[Started, int]:
-        """Start the process and note it; return it, and the end of the pipe from which it awaits its configuration."""
+        """Start the process and note it. Return it, and the write end of the pipe for its configuration."""
         config, config_end = os.pipe()
         log = open_log(home.bridge_log)
         try:

@@ -1,4 +1,4 @@
-"""The two ways a local sandbox runs: how its processes are started, and what its directories are called inside."""
+"""The two levels of a local sandbox: how each starts processes, and which paths the directories have inside."""
 
 import contextlib
 import json
@@ -19,10 +19,10 @@ from sandbox.providers.local.processes import MARKER, Process, find
 from sandbox.system.interpreter import PYTHON
 from sandbox.tree.kept_roots import make_roots
 
-# Numbers of the descriptors in the process that is started.
+# Numbers of the descriptors in the started process.
 CONFIG, LISTEN, LOG = 3, 4, 5
 _STATUS, _SECCOMP, _PASSWD, _GROUP = 6, 7, 8, 9
-# /tmp and /dev/shm may fill up to this part of the memory each: what lies there no kill of a program gives back.
+# /tmp and /dev/shm may each fill 1/_TMP_SHARE of the memory limit: killing a program does not free what is there.
 _TMP_SHARE = 4
 
 
@@ -33,8 +33,8 @@ class SandboxLimits:
     processes: int = 1024
     open_files: int = 8192
     file_bytes: int = 16 * 1024**3
-    memory_bytes: int = 8 * 1024**3  # of one process: private writable memory
-    tmp_bytes: int = 1024**3  # of /tmp, and again of /dev/shm
+    memory_bytes: int = 8 * 1024**3  # private writable memory of one process
+    tmp_bytes: int = 1024**3  # of /tmp, and the same of /dev/shm
 
     @property
     def rlimits(self) -> dict[str, int]:
@@ -53,10 +53,10 @@ class Started:
 
     process: Process
     first: Process
-    words: int = -1  # what it says before it has its log; ours to close
+    words: int = -1  # a pipe with its output before it has its log; we must close it
 
     def last_words(self) -> bytes:
-        """What was said so far; closes `words`."""
+        """Read the output so far and close `words`."""
         if self.words < 0:
             return b""
         os.set_blocking(self.words, False)
@@ -67,7 +67,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class OneShot:
-    """A command to be run once, with the descriptors it inherits under their own numbers."""
+    """A command to run once, and the descriptors that it inherits under the same numbers."""
 
     argv: list[str]
     descriptors: tuple[int, ...]
@@ -76,7 +76,7 @@ class OneShot:
 class Level(Protocol):
     name: str
     mounts_roots: bool  # as `Sandbox.mounts_roots`
-    own_loopback: bool  # of each sandbox
+    own_loopback: bool  # each sandbox has its own loopback
 
     def places(self, home: SandboxHome) -> InnerPaths: ...
 
@@ -89,15 +89,15 @@ class Level(Protocol):
         log: int,
         limits: ResourceLimits = NO_LIMITS,
     ) -> Started:
-        """Start a bridge. Who starts it sees to the limits; here files in memory are left room beside programs. Blocks
-        briefly; raises OSError."""
+        """Start a bridge. The caller enforces `limits`; here they only bound files in memory, so that programs have
+        room. Blocks briefly. Raises OSError."""
         ...
 
     def one_shot(
         self, kept: Path, network: str, command: Sequence[str], *, roots: bool = True
     ) -> contextlib.AbstractContextManager[OneShot]:
-        """A command that runs as the sandbox would, with another `kept` and no notes of a bridge. Without `roots` none
-        need be in it."""
+        """A command that runs like the sandbox, with another `kept` and without a bridge's notes. Without `roots`,
+        `kept` need not contain the roots."""
         ...
 
 
@@ -160,7 +160,7 @@ class Contained:
             scratch = Path(made)
             make_roots(scratch)
             box = self._box(scratch, scratch, "none", files)
-            # Without `site` it is quick, so this is a module that needs no package but ours.
+            # Without `site` Python starts fast, so import a module that needs no package but ours.
             command = [PYTHON, "-P", "-S", "-c", "import sandbox.system.interpreter"]
             argv = bubblewrap.arguments(self._bwrap, box, command)
             env = {"PATH": bubblewrap.path(), "PYTHONPATH": bubblewrap.CODE}
@@ -179,8 +179,8 @@ class Contained:
         log: int,
         limits: ResourceLimits = NO_LIMITS,
     ) -> Started:
-        # Only the bridge, which nobody inside can look into, holds the log. What bwrap holds can be opened from inside
-        # through /proc/1/fd, so it gets a pipe that soon has no reader.
+        # Only the bridge holds the log: no process inside can look into the bridge. Programs inside can open bwrap's
+        # descriptors through /proc/1/fd, so bwrap gets a pipe that soon has no reader.
         words, words_end = os.pipe()
         status, status_end = os.pipe()
         with _files() as files, open(status, "rb") as told:
@@ -235,13 +235,13 @@ class Contained:
 
 
 def plain_env(home: SandboxHome) -> dict[str, str]:
-    """What every process of a sandbox is started with."""
+    """The environment that every process of a sandbox starts with."""
     return {"PATH": bubblewrap.path(), "LANG": "C.UTF-8", "TERM": "xterm-256color", MARKER: home.marker}
 
 
 @contextlib.contextmanager
 def _files() -> Iterator[dict[int, int]]:
-    """What bwrap reads from descriptors, by the number each is to have in it."""
+    """Descriptors of the files that bwrap reads, by the number that each has in bwrap."""
     contents = {_PASSWD: bubblewrap.PASSWD, _GROUP: bubblewrap.GROUP, _SECCOMP: seccomp.program()}
     with contextlib.ExitStack() as stack:
         files = {}
@@ -253,13 +253,13 @@ def _files() -> Iterator[dict[int, int]]:
 
 
 def _bridge(rlimits: Mapping[str, int]) -> list[str]:
-    # -s: what lies in the agent's home is the agent's, and must not run in the bridge (usercustomize.py).
+    # -s: files in the agent's home belong to the agent and must not run in the bridge (usercustomize.py).
     python = [PYTHON, "-P", "-s", "-m", "sandbox.providers.local.init"]
     return [*python, json.dumps(rlimits), str(CONFIG), str(LISTEN), str(LOG)]
 
 
 def _first_inside(status: bytes) -> Process | None:
-    """Read the first line of bwrap's status: the process that is number one inside, by its number outside."""
+    """The process with pid 1 inside, from the first line of bwrap's status, which has its pid outside."""
     try:
         return find(int(json.loads(status)["child-pid"]))
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""One session's sandbox on this host. It is found by the note that its start left, so any gateway on the same data
+"""One session's sandbox on this host. The note that its start left identifies it, so any gateway on the same data
 directory finds it."""
 
 import asyncio
@@ -82,7 +82,7 @@ class LocalSandbox:
         bridge = self._home.read_note()
         killed = await asyncio.to_thread(kill, self._home)
         if killed and bridge is not None and bridge.group:
-            await first_inside(bridge).ended(_END_SECONDS)  # with its first process all of it ends
+            await first_inside(bridge).ended(_END_SECONDS)  # when its first process ends, all of it ends
             await remove_group(bridge)
         return killed
 
@@ -99,7 +99,7 @@ class LocalSandbox:
                 raise SandboxFailed(f"the files of {self.session_id} could not be removed: {why}") from exc
 
     async def _find(self) -> UnixEndpoint:
-        """The bridge that runs. Raises LinkRefused."""
+        """The endpoint of the running bridge. Raises LinkRefused."""
         bridge = self._home.read_note()
         if bridge is None or not runs(bridge):
             raise LinkRefused(f"no sandbox runs for {self.session_id}")
@@ -112,7 +112,7 @@ def runs_at(home: SandboxHome) -> bool:
 
 
 def group_of(home: SandboxHome) -> Group | None:
-    """The control group of the sandbox that was started last."""
+    """The control group of the session's last start, if it has one."""
     bridge = home.read_note()
     return None if bridge is None else Group.noted(bridge.group)
 
