@@ -1,18 +1,22 @@
-// Browsers at a terminal: connect, are greeted with a text frame, then send, read and count. Prints one line of JSON.
+// Browsers at a terminal: they connect, get a text frame as greeting, then send, read and count.
+// Prints one line of JSON.
 //
 //   terminal_load standin SOCKET SECONDS
 //   terminal_load load PORT REQUESTS CONNECTIONS SIZE DEPTH SECONDS [OPTION]...
 //
-// REQUESTS is a file with a line for each connection: path, then headers, with tabs between. DEPTH messages of SIZE
-// bytes are kept in flight on each connection, unless
-//   -r RATE   so many are sent a second on all of them together, whatever comes back; a message's latency counts from
-//             the time it was due
-//   -f        one message `FLOOD SIZE` is sent on each, and all that comes is counted
-//   -i        nothing is sent after one message each; `ready` is printed, and stdin's end is the end
-// and  -o TEXT   is the first message;  -m TEXT  is sent for `FLOOD SIZE`;  -t  text frames are the output, and how -m
-// is sent;  -p PID,PID  processes whose CPU time in the window is told.
+// REQUESTS is a file with a line for each connection: the path, then headers, separated by tabs. By default, each
+// connection keeps DEPTH messages of SIZE bytes in flight. Options that change this:
+//   -r RATE   send RATE messages a second on all connections together, independent of answers; a message's latency
+//             counts from the time it was due
+//   -f        send one message `FLOOD SIZE` on each connection, and count everything that comes
+//   -i        send one message on each connection and nothing more; print `ready`, and exit when stdin ends
+// Further options:
+//   -o TEXT     send TEXT first
+//   -m TEXT     send TEXT instead of `FLOOD SIZE`
+//   -t          count text frames as the output, and send the message of -m as text
+//   -p PID,PID  report the CPU time of these processes in the window
 //
-// A tenth of SECONDS goes by before anything counts. Latencies come from a histogram with errors below 2%.
+// Counting begins after a tenth of SECONDS. Latencies come from a histogram with errors below 2%.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -44,7 +48,7 @@ static Socket *sockets;
 static int greeted, answered_once;
 static uint64_t began, ends, messages, bytes, histogram[64 * STEPS];
 static uint32_t ring = PACED_RING;
-static Buffer frame;  // the message everybody sends, ready for the wire
+static Buffer frame;  // the encoded message that every connection sends
 static uint8_t read_bytes[READ_BYTES];
 
 static void note_latency(uint64_t ns) {
@@ -62,7 +66,7 @@ static double quantile_us(double share) {
     return 0;
 }
 
-// What the processes have used so far, all their threads, in user and kernel mode, to the nanosecond.
+// The CPU time of the processes so far: all threads, user and kernel mode, in nanosecond resolution.
 static double cpu_seconds(void) {
     double all = 0;
     char list[512];
@@ -127,7 +131,7 @@ static void shake_hands(int fd, char *request_line) {
         length += snprintf(head + length, sizeof head - (size_t)length, "%s\r\n", header);
     length += snprintf(head + length, sizeof head - (size_t)length, "\r\n");
     if (length >= MAX_HEAD || send(fd, head, (size_t)length, MSG_NOSIGNAL) != length) fail("the request was not sent");
-    for (;;) {  // only the head is read here: the greeting may be right behind it
+    for (;;) {  // read only the head here: the greeting may follow at once
         ssize_t there = recv(fd, head, sizeof head - 1, MSG_PEEK);
         if (there <= 0) fail("no answer to %s", request_line);
         head[there] = 0;
@@ -143,7 +147,7 @@ static void shake_hands(int fd, char *request_line) {
     }
 }
 
-// Wait so long at most for something, and read what there is.
+// Wait at most `wait_ns` for data, and read what there is.
 static void turn(uint64_t wait_ns) {
     static struct epoll_event events[EVENTS];
     struct timespec wait = {(time_t)(wait_ns / 1000000000u), (long)(wait_ns % 1000000000u)};
@@ -184,7 +188,7 @@ static void connect_all(void) {
         watch(&sockets[i]);
         if (asked.opening) put_frame(&sockets[i], TEXT, asked.opening, strlen(asked.opening));
         if (!flush(&sockets[i])) fail("connection %d is gone", i);
-        if (i % 16 == 0) turn(0);  // the first are pinged while the last are still coming
+        if (i % 16 == 0) turn(0);  // answers pings of the first connections while the last still connect
     }
     fclose(requests);
 }
@@ -242,7 +246,7 @@ static void measure(void) {
         turn(wait);
     }
     double used = cpu_seconds() - cpu;
-    ends = UINT64_MAX;  // whoever is late counts: it was sent in time
+    ends = UINT64_MAX;  // late answers count: their messages were sent in time
     for (uint64_t late = now_ns() + LATE_SECONDS * 1000000000ull; asked.rate && anything_in_flight();) {
         if (now_ns() > late) fail("answers are missing");
         turn(1000000);

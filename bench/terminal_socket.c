@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-// One key for all: it hides nothing from anybody on loopback, and whoever unmasks has the same work.
+// One mask for all frames: loopback needs no secrecy, and unmasking costs the same.
 static const uint8_t KEY[4] = {0x5a, 0xc3, 0x17, 0x88};
 
 int poller = -1;
@@ -30,7 +30,7 @@ void fail(const char *format, ...) {
     exit(1);
 }
 
-// Room for `count` more bytes at the end, which then counts them.
+// Make room for `count` more bytes at the end, and move `end` behind them.
 uint8_t *reserve(Buffer *buffer, size_t count) {
     if (buffer->end + count > buffer->room) {
         size_t there = buffer->end - buffer->begin;
@@ -124,7 +124,7 @@ static int head_size(const Socket *socket) {
     return 2 + (length == 126 ? 2 : length == 127 ? 8 : 0) + (socket->head[1] & 0x80 ? 4 : 0);
 }
 
-// Read the head that is there whole. False: its peer may not send that.
+// Read a complete frame head. False: the peer may not send this frame.
 static bool begin_frame(Socket *socket, int length) {
     const uint8_t *head = socket->head;
     bool masked = head[1] & 0x80;
@@ -143,7 +143,7 @@ static void unmask(Socket *socket) {
     for (size_t i = 0; i < socket->size; i++) bytes[i] ^= key[i & 3];
 }
 
-// Take what one read brought. False: the peer broke the rules, or said goodbye.
+// Process the bytes of one read. False: the peer broke the protocol or closed.
 bool take(Socket *socket, const uint8_t *bytes, size_t count, bool keep_binary, OnFrame *on_frame) {
     while (count) {
         if (!socket->left) {
@@ -199,7 +199,7 @@ void accept_key(const char *key, size_t length, char answer[29]) {
     static const char ALPHABET[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint8_t blocks[128] = {0}, digest[21] = {0};
     uint32_t state[5] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
-    if (length > 64) length = 64;  // a key has 24
+    if (length > 64) length = 64;  // a key has 24 bytes
     memcpy(blocks, key, length);
     memcpy(blocks + length, GUID, 36);
     size_t size = length + 36;
@@ -212,6 +212,6 @@ void accept_key(const char *key, size_t length, char answer[29]) {
         uint32_t bits = (uint32_t)digest[3 * i] << 16 | (uint32_t)digest[3 * i + 1] << 8 | digest[3 * i + 2];
         for (int j = 0; j < 4; j++) answer[4 * i + j] = ALPHABET[bits >> (18 - 6 * j) & 63];
     }
-    answer[27] = '=';  // 20 bytes are 27 letters
+    answer[27] = '=';  // 20 bytes are 27 letters in base64
     answer[28] = 0;
 }

@@ -1,6 +1,6 @@
-// WebSocket connections of a load generator and of a stand-in bridge: many, on one thread, over loopback only.
+// WebSocket connections for a load generator and a stand-in bridge: many connections on one thread, over loopback only.
 //
-// Only what both need is spoken: whole frames, no fragments, no extensions. Whatever else comes ends the connection.
+// They support only what both need: whole frames, no fragments, no extensions. Anything else ends the connection.
 #ifndef TERMINAL_SOCKET_H
 #define TERMINAL_SOCKET_H
 
@@ -13,25 +13,25 @@ enum { MAX_MESSAGE = 1 << 20, MAX_HEAD = 8192, MAX_FRAME_HEAD = 14 };
 
 typedef struct {
     uint8_t *bytes;
-    size_t room, begin, end;  // what counts lies from begin to end
+    size_t room, begin, end;  // the content is from begin to end
 } Buffer;
 
 typedef struct Socket {
     int fd;
     bool is_client, shaken, greeted, waits_to_write;
-    uint8_t head[MAX_FRAME_HEAD];  // of the frame that is coming in
+    uint8_t head[MAX_FRAME_HEAD];  // the head of the incoming frame
     int head_length;
-    uint64_t left;  // of its payload
+    uint64_t left;  // bytes of its payload still to come
     int opcode;
     uint64_t size;
-    Buffer in;   // its payload, where that is kept; before the handshake is over, the request
+    Buffer in;   // its payload, if kept; during the handshake, the request
     Buffer out;  // not sent yet
     size_t flood;            // stand-in: bytes of each frame; 0: no flood
     uint64_t *sent_at;       // load: when the messages in flight were sent, a ring
-    uint32_t oldest, newest; // load: its ends
+    uint32_t oldest, newest; // load: the ends of this ring
 } Socket;
 
-// A frame has come in whole. Its opcode and size are in the socket; its payload is in `in` unless it was not kept.
+// Called for each whole frame. Its opcode and size are in the socket; its payload is in `in` if it was kept.
 typedef void OnFrame(Socket *socket);
 
 extern int poller;  // epoll

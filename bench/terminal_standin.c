@@ -1,8 +1,8 @@
-// A stand-in for a bridge with one terminal, for any number of connections: sandbox/terminal/wire.py on a unix socket,
-// for a gateway, and on a port, for whoever else relays.
+// A stand-in for a bridge with one terminal, for any number of connections. It speaks sandbox/protocol/terminal.py on a
+// unix socket, for a gateway, and on a port, for other relays.
 //
-// An `open` is answered with `hello`; then every binary frame comes back as it is, until one says `FLOOD n`: from
-// there on frames of n bytes come as fast as they are read, and what is sent is ignored.
+// It answers `open` with `hello`, then echoes every binary frame until one says `FLOOD n`. From then on it sends frames
+// of n bytes as fast as they are read, and ignores what it receives.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ static void on_frame(Socket *socket) {
     }
 }
 
-// As many frames as one write takes. They are made once: a flood is to cost whoever passes it on.
+// Append as many frames as one write takes. They are made once, so that a flood costs mainly the relay.
 static void put_flood(Socket *socket) {
     static Buffer frames;
     static size_t made;
@@ -61,7 +61,7 @@ static void put_flood(Socket *socket) {
     append(&socket->out, frames.bytes, frames.end);
 }
 
-// The request so far. False: it will never be one.
+// Read the request so far. False: it is not a valid request.
 static bool shake_hands(Socket *socket, size_t count) {
     append(&socket->in, read_bytes, count);
     if (socket->in.end > MAX_HEAD) return false;
@@ -69,7 +69,7 @@ static bool shake_hands(Socket *socket, size_t count) {
     socket->in.end--;
     const char *head = (const char *)socket->in.bytes, *end = strstr(head, "\r\n\r\n");
     if (!end) return true;
-    if (end[4]) return false;  // who has not been answered has nothing more to say
+    if (end[4]) return false;  // the peer must not send anything before the answer
     const char *key = strcasestr(head, "\r\nsec-websocket-key:");
     if (!key) return false;
     key += 20;
