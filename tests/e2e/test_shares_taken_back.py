@@ -1,4 +1,4 @@
-"""Taking a share back shows out whoever is in by it, in every dialect, whatever their peer does; and nobody else."""
+"""Revoking a share disconnects all who are connected by it and nobody else, in every dialect, whatever their peer does."""
 
 import asyncio
 import base64

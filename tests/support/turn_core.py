@@ -1,13 +1,13 @@
-"""The core of a small agent that has words of its own and works on one message at a time, and its bridge:
-`python -m tests.support.turn_core <config fd> <listen fd>` is `python -m sandbox.bridge` with this core besides.
+"""The core of a small agent with its own protocol, which works on one message at a time, and its bridge:
+`python -m tests.support.turn_core <config fd> <listen fd>` is `python -m sandbox.bridge` with this core added.
 
-The agent is told `hi` at its start, `do TEXT`, `answer ID`, `stop`, and `pong TEXT`. It says `hello` when it can be
-told the first message, `say TEXT`, `ask ID`, `over` at the end of a turn, and `ping TEXT`, to be told `pong TEXT`.
+The agent reads `hi` at its start, `do TEXT`, `answer ID`, `stop` and `pong TEXT`. It writes `hello` when it can take
+the first message, `say TEXT`, `ask ID`, `over` at the end of a turn, and `ping TEXT` to get `pong TEXT`.
 
-What it says besides makes the core use all that a core may: `note TEXT` is remembered and `forget` is not any more, the
-next process is told `hi TEXT`; `wake TEXT` has the core say TEXT a little later, `sleep` takes that back; `end
-TEXT` ends the process; `what TEXT` is unknown. `--noted` is in its arguments where a note was, `--here` where `here*`
-is in its home, `file` is written there, and what is called `old*` gets another name.
+Its other lines make the core use everything that a core may do. `note TEXT` stores a note, so that the next process
+reads `hi TEXT`; `forget` removes the note. `wake TEXT` makes the core say TEXT a little later; `sleep` cancels that.
+`end TEXT` ends the process. `what TEXT` is an unknown line. The arguments contain `--noted` if there was a note, and
+`--here` if `here*` is in the agent's home. The core writes `file` there and renames `old*`.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Whole lives of a spooled store on virtual time: outages, lost replies, slow and busy stores, full disks, crashes.
 
-Each life is some people who write through the queue, some who read, a remote store that misbehaves, and a death at any
-moment. The next life has only what was durable. Every write carries its number in the session's state, so that what was
-kept can be told: a prefix of what was sent, at least up to what anybody was told, and nothing else.
+Each life has some users who write through the queue, some who read, a remote store that misbehaves, and a crash at any
+moment. The next life has only what was durable. Every write carries its number in the session's state, so the test can
+check what was kept: a prefix of what was sent, at least up to the last confirmed write, and nothing else.
 """
 
 import asyncio

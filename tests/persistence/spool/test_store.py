@@ -229,7 +229,8 @@ async def test_a_purged_session_does_not_come_back_out_of_the_spool(house: House
 
 
 async def test_a_purge_that_fails_halfway_leaves_nobody_anything_to_read(house: House) -> None:
-    """It once removed the session first: whoever made the id anew could read what was still in the spool."""
+    """The purge once removed the session first: a user who then made the same id could read records still in the
+    spool."""
     house.remote.outage = Fault.AWAY
     await house.store.commit([said("a", 1, content="for ann alone")])
     with pytest.raises(StoreUnavailable):  # nothing is forgotten for a store that cannot be asked

@@ -1,4 +1,4 @@
-"""A tree put back: whole or not at all, whatever it is, whoever dies, whatever was in its way."""
+"""A tree is restored whole or not at all, whatever it contains, whichever process dies, whatever was in its place."""
 
 import errno
 import json

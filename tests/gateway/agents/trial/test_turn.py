@@ -64,7 +64,7 @@ async def test_what_comes_instead_of_an_answer_is_told(
 
 
 async def test_how_a_process_ended_is_told_behind_what_was_noticed_first() -> None:
-    """Of one that ends at once the bridge may notice first that nobody reads what it is told."""
+    """If a process ends at once, the bridge may notice first that nothing reads its input."""
     heard = _Heard()
     heard.on_epoch("e", 0)
     heard.on_problem("the agent closed its input")

@@ -1,4 +1,4 @@
-"""The tar format, read and written: what the reader says is what the archive says, in whatever pieces it comes."""
+"""The tar format, read and written. The reader reports what the archive contains, in whatever pieces it arrives."""
 
 import io
 import tarfile

@@ -109,8 +109,8 @@ async def test_another_gateway_finds_the_bridge_and_nobody_else_is_let_in(
 
 
 async def test_a_restored_tree_is_proven_by_the_next_start(engine: DockerEngine, tmp_path: Path, kits: Kits) -> None:
-    """Each start numbers the files anew, and nobody is told of what was written by way of another mount, so the bridge
-    does not rely on that. The rest of the contract of trees passes, too."""
+    """Under gVisor, each start gives files new inode numbers, and a watch does not report writes through another mount.
+    So the bridge does not rely on either. The rest of the contract of trees passes, too."""
     async with opened(engine, tmp_path, kits, runtime="runsc") as fleet:
         contract, hands = SandboxTreeContract(), ContainerHands(tmp_path)
         await contract.test_no_program_starts_after_a_restore_that_it_would_not_see(fleet, hands)
