@@ -1,4 +1,4 @@
-"""Revoking a share disconnects all who are connected by it and nobody else, in every dialect, whatever their peer does."""
+"""Revoking a share disconnects all who are connected by it, and nobody else, in every dialect, whatever a peer does."""
 
 import asyncio
 import base64
