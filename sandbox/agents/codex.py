@@ -45,7 +45,7 @@ VERSION = re.compile(r"[^/\s]*/([0-9][^\s]*)")  # in its user agent: CLIENT/VERS
 MODES = ("ask", "edits", "all", "plan")
 MAX_ERROR = 2000
 LATE, LATE_SECONDS = "late", 10.0
-MAX_HELD_BYTES = 4 << 20  # of what messages say that steer and are in no turn yet
+MAX_HELD_BYTES = 4 << 20  # total text of steering messages that are in no turn yet
 MAX_PATCH_BYTES = 4 << 20
 MAX_ITEMS = 256
 
@@ -119,7 +119,7 @@ class CodexCore:
 
     @property
     def _is_full(self) -> bool:
-        """Whether no more messages fit that steer: those that are held, or that the server has not answered."""
+        """Whether no further steering message fits. Held messages count, and those that the server has not answered."""
         said = [*self.held, *(kept for _, kept in self.calls.values() if kept is not None)]
         return len(said) >= MAX_JOINING or sum(len(text(each["content"])) for each in said) >= MAX_HELD_BYTES
 

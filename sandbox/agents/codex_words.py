@@ -1,4 +1,4 @@
-"""Words of Codex: what its server is configured with, asked and answered, and what it says that is for nobody. Pure."""
+"""Codex's protocol: its server's configuration, requests and answers, and its events that no user needs. Pure."""
 
 import json
 import re
@@ -83,7 +83,7 @@ SILENT = re.compile(
 
 
 def kept(frame: dict[str, Any]) -> dict[str, Any]:
-    """What is needed of a message to say it again."""
+    """The members of a message that are needed to send it again."""
     return {"seq": frame.get("seq"), "cid": text(frame.get("cid")), "content": words_of(frame.get("content"))}
 
 

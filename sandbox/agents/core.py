@@ -113,7 +113,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class WakeAfter:
-    """Call `woken(name)` after so many seconds. It replaces an earlier request of this name; None cancels it."""
+    """Call `woken(name)` after `seconds`. It replaces an earlier request of this name; None cancels it."""
 
     name: str
     seconds: float | None

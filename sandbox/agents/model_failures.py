@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 ENV = {"GEMINI_DEBUG_LOG_FILE": "/dev/stderr", "OPENCODE_PRINT_LOGS": "1"}
 ATTEMPTS = 4  # of one request; Gemini's fourth comes 35 s after its first
-FAILURES = 6  # in a row, for agents that turn to another model and count anew
+FAILURES = 6  # in a row, for agents that switch to another model and restart their count
 GEMINI = re.compile(rb"\[WARN\] (Attempt ([0-9]{1,3}) failed.{0,400})")
 GEMINIS_END = re.compile(rb"[.:]? (?:Retrying|Max attempts)")
 OPENCODE = (b'message="stream error"', b" small=false ")  # small ones are those for titles
 OPENCODES_WORDS = b'error.error="'
-LONGEST = 400  # bytes of what it told
+LONGEST = 400  # bytes of an error's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FailedAttempt:
 
 
 def failed_attempt(line: bytes) -> FailedAttempt | None:
-    """What a line of a log says of a failure; None if it says nothing of one."""
+    """The failed attempt that a log line reports. None if it reports none."""
     if found := GEMINI.search(line):
         return FailedAttempt(int(found[2]), GEMINIS_END.split(found[1])[0].decode(errors="replace"))
     if all(each in line for each in OPENCODE):
@@ -36,5 +36,5 @@ def failed_attempt(line: bytes) -> FailedAttempt | None:
 
 
 def is_last(failed: FailedAttempt, in_a_row: int) -> bool:
-    """Whether to wait for no more."""
+    """Whether to give up after this failed attempt."""
     return (failed.attempt or in_a_row) >= ATTEMPTS or in_a_row >= FAILURES

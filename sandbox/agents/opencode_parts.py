@@ -1,7 +1,7 @@
 """The parts of opencode's messages in one turn: text and thinking as they grow, tools, tokens and cost. Pure.
 
-A part comes again and again as it changes, and its text also in pieces. It must become a message once: where text or a
-tool follows, text ends without an event of its own, and is told once more as a whole later.
+The server sends a part again each time it changes, and also sends its text in pieces. It must become a message only
+once: text that another text or a tool follows ends without an event, and is sent again as a whole later.
 """
 
 from collections.abc import Iterator
