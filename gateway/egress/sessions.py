@@ -3,7 +3,8 @@
 The listener identifies the session: it is in one sandbox, on a loopback that no other program reaches. Bounds, for each
 session: `most` connections; further ones get an answer in words, REFUSING of them at once; above that the listener is
 not accepted from, and clients wait in its backlog. A session is accepted from AT_ONCE times in one turn of the loop, so
-that a session that connects all the time leaves the others their share.
+that a session that connects all the time leaves the others their share. A listener whose accepts wait MOST_WAITED times
+in a row is closed: its holder makes them wait.
 """
 
 import asyncio
@@ -11,12 +12,18 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import structlog
+
+from gateway.egress.accept import AcceptWaited, accept_at_once
 from gateway.egress.head import answer
 from gateway.egress.policy import Policy
 from gateway.egress.stream import ByteStream, adopt
 from gateway.egress.turn_share import TurnShare
 
+log = structlog.get_logger()
+
 AT_ONCE = 8
+MOST_WAITED = 3
 REFUSING = 64
 PAUSE_SECONDS = 0.05
 LINGER_SECONDS, LINGER_BYTES = 2.0, 4 * 1024 * 1024
@@ -37,6 +44,7 @@ class EgressSession:
         self._open: set[asyncio.Task[None]] = set()
         self._refusing: set[asyncio.Task[None]] = set()
         self._waiting: asyncio.TimerHandle | None = None
+        self._waited = 0  # accepts in a row
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -46,8 +54,8 @@ class EgressSession:
     def listen(self, listener: socket.socket) -> None:
         """Accept from this listener. The session owns it from now on, and closes an earlier one."""
         self.stop_listening()
-        listener.setblocking(False)
         self._listener = listener
+        self._waited = 0
         self._loop.add_reader(listener.fileno(), self._accept)
 
     def stop_listening(self) -> None:
@@ -75,15 +83,25 @@ class EgressSession:
             if crowded and len(self._refusing) >= REFUSING:
                 return self._pause()
             try:
-                connection, _ = self._listener.accept()
+                connection = accept_at_once(self._listener)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
+            except AcceptWaited:
+                return self._wait_no_more()
             except OSError:  # no descriptor is left: there may be one soon
                 return self._pause()
+            self._waited = 0
             kept, work = (self._refusing, self._refuse) if crowded else (self._open, self._run)
             task = self._loop.create_task(work(connection), name=f"egress {self.policy.session}")
             kept.add(task)
             task.add_done_callback(kept.discard)
+
+    def _wait_no_more(self) -> None:
+        self._waited += 1
+        if self._waited < MOST_WAITED:
+            return self._pause()
+        log.warning("egress.listener_waits", session_id=self.policy.session)
+        self.stop_listening()
 
     def _pause(self) -> None:
         """Accept nothing for a moment."""

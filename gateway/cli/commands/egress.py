@@ -10,6 +10,7 @@ import uvloop
 
 from gateway.cli.arguments import EXIT_OK, EXIT_USAGE
 from gateway.cli.console.output import complain
+from gateway.egress.accept import interrupt_accepts
 from gateway.egress.control import Control
 from gateway.egress.git_route import GitRoute
 from gateway.egress.model_settings import MODELS
@@ -28,6 +29,7 @@ def egress() -> int:
     if door is None:
         complain("the gateway starts this by itself: `holdfast serve` is what you want")
         return EXIT_USAGE
+    interrupt_accepts()
     with door, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(door))
     return EXIT_OK

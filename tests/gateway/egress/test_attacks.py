@@ -25,6 +25,16 @@ async def proxy(tmp_path: Path) -> AsyncIterator[Proxied]:
         yield proxy
 
 
+async def test_who_holds_a_listener_too_holds_up_no_one(proxy: Proxied) -> None:
+    """Whether an accept waits is a flag that both holders of a listener share: a bridge may clear it."""
+    ann, bob = proxy.session("ann", "none"), proxy.session("bob", "none")
+    words = b"GET http://example.com/ HTTP/1.1\r\nHost: x\r\n\r\n"
+    for _ in range(3):
+        proxy.listeners["ann"].setblocking(True)
+        for at in (ann, bob):
+            assert (await asyncio.wait_for(say(at, words), 60)).startswith(b"HTTP/1.1 403 ")
+
+
 V4 = "127.0.0.1 127.0.0.1. 127.1 0x7f000001 2130706433 0177.0.0.1 0 0.0.0.0 localhost 10.0.0.1 192.168.0.1 172.16.0.1"
 MORE = "169.254.169.254 100.100.100.200 224.0.0.1 255.255.255.255"
 V6 = "::1 ::ffff:127.0.0.1 :: fd00:ec2::254 fe80::1 ::ffff:169.254.169.254 64:ff9b::7f00:1 2002:7f00:1:: ff02::1"
