@@ -5,7 +5,8 @@ once more with another key. The answer is passed on piece by piece as it comes, 
 provider that refuses the key (401, 403) is asked once more if the gateway has another key; otherwise its answer is
 passed on. A redirect is not followed: it would take the key to another place.
 
-Bounds: a body has MAX_BODY; bodies of one session have ROOM_OF_ONE together, all of them ROOM.
+Bounds: a body has MAX_BODY; bodies of one session have ROOM_OF_ONE together, all of them ROOM. One takes a quarter of
+what is left at most, so that a few sessions with large ones leave room for everybody's small ones.
 """
 
 import asyncio
@@ -218,7 +219,7 @@ class ModelRoute:
         room = MAX_BODY if length is None else length
         if room > MAX_BODY:
             raise ModelRefusal(413, f"a request has at most {MAX_BODY >> 20} MiB", "too_large")
-        if self._room[session] + room > ROOM_OF_ONE or self._room.total() + room > ROOM:
+        if room > min(ROOM_OF_ONE - self._room[session], (ROOM - self._room.total()) // 4):
             raise ModelRefusal(503, "too much is being sent to models at once: try again", "busy")
         self._room[session] += room
         try:

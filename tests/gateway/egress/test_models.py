@@ -321,3 +321,20 @@ async def test_a_provider_that_is_away_is_told(tmp_path: Path) -> None:
         said = await say(await models.session("ann"), asking(MESSAGES, CLAUDE))
         assert status(said) == 502
         assert "cannot be reached" in error(said)["message"]
+
+
+async def test_large_bodies_of_a_few_leave_room_for_everybodys(tmp_path: Path) -> None:
+    """They are only announced, and so take the room for a minute."""
+    async with proxied(tmp_path) as proxy, model_origin(tmp_path) as origin:
+        models = Models(proxy, origin)
+        ann = await models.session("ann")
+        writers = []
+        for number in range(8):
+            reader, writer = await connect(await models.session(f"eve{number % 4}"))
+            writer.write(f"POST {MESSAGES} HTTP/1.1\r\nHost: x\r\nContent-Length: {32 << 20}\r\n".encode())
+            writer.write(b"Expect: 100-continue\r\n\r\n")
+            assert await reader.readexactly(11) in (b"HTTP/1.1 10", b"HTTP/1.1 50")
+            writers.append(writer)
+        assert status(await say(ann, asking(MESSAGES, CLAUDE))) == 200
+        for writer in writers:
+            writer.close()
