@@ -89,7 +89,7 @@ async def test_people_are_told_of_an_engine_that_is_silent_or_away(docker_engine
 
         up = await told(None)
         assert (up["healthy"], up["level"], up["image"]) == (True, "container", docker_engine.image)
-        assert (up["networks"], up["images"]) == (["none"], ["debian:*-slim"])
+        assert (up["networks"], up["images"]) == (["none", "outbound"], ["debian:*-slim"])
         docker_engine.pause()
         try:
             assert not (await told(SILENT))["healthy"]
