@@ -76,20 +76,42 @@ def denial(policy: Policy, host: str, port: int) -> str:
     return f"{host}:{port} is not on this session's list: {listed} allows it"
 
 
+class _Silence:
+    """How long no byte has come from either end: a long download is silent one way, and its client may go on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._broken = self._loop.time()
+
+    async def read(self, source: ByteStream) -> bytes:
+        """Raises TimeoutError."""
+        while True:
+            until = self._broken + IDLE_SECONDS
+            try:
+                async with asyncio.timeout_at(until):
+                    piece = await source.read()
+            except TimeoutError:
+                if self._broken + IDLE_SECONDS <= until:
+                    raise
+            else:
+                self._broken = self._loop.time()
+                return piece
+
+
 async def both_ways(near: ByteStream, far: ByteStream, share: TurnShare) -> None:
-    """Pass bytes until the far end has closed, both have, or no byte has come for a long time."""
-    up = asyncio.create_task(_pump(near, far, share), name="egress.up")
+    """Pass bytes until the far end has closed, both have, or no byte has come from either for a long time."""
+    silence = _Silence()
+    up = asyncio.create_task(_pump(near, far, share, silence), name="egress.up")
     try:
-        await _pump(far, near, share)
+        await _pump(far, near, share, silence)
     finally:
         up.cancel()
-        await asyncio.wait({up})
+        await asyncio.gather(up, return_exceptions=True)
 
 
-async def _pump(source: ByteStream, target: ByteStream, share: TurnShare) -> None:
+async def _pump(source: ByteStream, target: ByteStream, share: TurnShare, silence: _Silence) -> None:
     while True:
-        async with asyncio.timeout(IDLE_SECONDS):
-            piece = await source.read()
+        piece = await silence.read(source)
         if not piece:
             return target.end_writing()
         await share.take(len(piece))
@@ -106,7 +128,7 @@ async def _request(
     await far.write(heads.request(head.method, path, own))
     up = asyncio.create_task(send_body(head, near, far, share), name="egress.body")
     try:
-        await _pump(far, near, share)
+        await _pump(far, near, share, _Silence())
     finally:
         up.cancel()
         await asyncio.wait({up})
