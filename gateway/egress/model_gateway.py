@@ -188,9 +188,9 @@ class ModelGateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _fill(self, session: str, user_id: str) -> None:
-        """Update the keys of a session's policy from the vault."""
+        """Update the keys of a session's policy from the vault. A key that cannot be read now stays as it is."""
         keys = {
-            name: await self._look(self._keys.find, user_id, session, name)
+            name: await self._try(self._keys.find, user_id, session, name)
             for name, provider in self.providers.by_name.items()
             if not provider.is_git_host
         }
@@ -199,6 +199,8 @@ class ModelGateway:
             return
         routes = dict(policy.routes)
         for name, key in keys.items():
+            if key is None:
+                continue
             with contextlib.suppress(KeyError, msgspec.MsgspecError):
                 routes[name] = msgspec.Raw(msgspec.json.encode(read_route(routes[name]).with_key(key)))
         if routes != policy.routes:
@@ -234,11 +236,18 @@ class ModelGateway:
     async def _look(
         self, ask: Callable[[str, str], Awaitable[ProviderKey]], user_id: str, session: str, provider: str
     ) -> ProviderKey:
+        found = await self._try(ask, user_id, session, provider)
+        return found or ProviderKey(why=f"the key for {provider} cannot be read now: try again")
+
+    async def _try(
+        self, ask: Callable[[str, str], Awaitable[ProviderKey]], user_id: str, session: str, provider: str
+    ) -> ProviderKey | None:
+        """None: it cannot be read now."""
         try:
             return await ask(user_id, provider)
         except Exception as error:
             log.warning("egress.key_unknown", session_id=session, provider=provider, cause=repr(error))
-            return ProviderKey(why=f"the key for {provider} cannot be read now: try again")
+            return None
 
 
 def _read(totals: Mapping[str, tuple[int, ...]]) -> dict[str, Spent]:

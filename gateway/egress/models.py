@@ -80,6 +80,7 @@ class ModelRoute:
         self._room: Counter[str] = Counter()
         self._number = 0
         self._asked: dict[int, asyncio.Future[ProviderKey]] = {}
+        self._asking: dict[tuple[str, str], asyncio.Task[ProviderKey]] = {}  # by session and route
 
     # -- Route --------------------------------------------------------------------------------------------------------
 
@@ -255,13 +256,22 @@ class ModelRoute:
         return await self._renew(session, settings, GIT)
 
     async def _renew(self, session: str, settings: RouteSettings, route: str = "") -> ProviderKey:
-        """The gateway's answer; an empty key if there is none."""
+        """The gateway's answer; an empty key if there is none. A session asks once at a time for each route, so that
+        no session takes all the room for questions."""
+        place = session, route or settings.name
+        if (asking := self._asking.get(place)) is None:
+            asking = asyncio.create_task(self._ask_gateway(*place), name=f"egress.ask {session}")
+            self._asking[place] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(place))
+        return await asyncio.shield(asking)
+
+    async def _ask_gateway(self, session: str, route: str) -> ProviderKey:
         self._number += 1
         number = self._number
         answer: asyncio.Future[ProviderKey] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         try:
-            if not self._tell(AskKey(number, session, route or settings.name)):
+            if not self._tell(AskKey(number, session, route)):
                 return ProviderKey()
             async with asyncio.timeout(KEY_SECONDS):
                 return await answer

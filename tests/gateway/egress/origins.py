@@ -3,6 +3,7 @@
 import asyncio
 import json
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -123,8 +124,16 @@ class KeptKeys:
     keys: dict[tuple[str, str], ProviderKey] = field(default_factory=dict)
     renewed: dict[tuple[str, str], ProviderKey] = field(default_factory=dict)
     renewals: int = 0
+    away: bool = False  # the store that has them
+    found: Counter[tuple[str, str]] = field(default_factory=Counter)  # how often each was looked for
+    held: asyncio.Event | None = None  # what is looked for by the user `slow` waits for it
 
     async def find(self, user_id: str, provider: str) -> ProviderKey:
+        self.found[user_id, provider] += 1
+        if self.held is not None and user_id == "user of slow":
+            await self.held.wait()
+        if self.away:
+            raise ConnectionError("the store is away")
         return self.keys.get((user_id, provider), ProviderKey())
 
     async def of_repository(

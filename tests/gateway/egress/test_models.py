@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.agents.trial.answers import SAID
 from gateway.egress.budget import Spent
@@ -111,6 +112,37 @@ async def test_a_key_that_is_set_later_is_found(tmp_path: Path) -> None:
         models.keys.keys["user of ann", "anthropic"] = ProviderKey("late")
         assert status(await say(port, asking(MESSAGES, CLAUDE))) == 200
         assert origin.asked[0].headers["x-api-key"] == "late"
+
+
+async def test_a_key_stays_while_the_store_is_away(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as proxy, model_origin(tmp_path) as origin:
+        port = await (models := Models(proxy, origin)).session("ann")
+
+        def has_key() -> bool:
+            policy = models.policy("ann")
+            return policy is not None and b"canary-key" in bytes(policy.routes["anthropic"])
+
+        await until(has_key)
+        models.keys.away = True
+        with capture_logs() as logs:
+            models.gateway.keys_changed("user of ann")
+            await until(lambda: len([each for each in logs if each["event"] == "egress.key_unknown"]) >= 3)
+        assert status(await say(port, asking(MESSAGES, CLAUDE))) == 200
+        assert origin.asked[0].headers["x-api-key"] == "canary-key"
+
+
+async def test_a_session_asks_for_one_key_once_at_a_time(tmp_path: Path) -> None:
+    """Else a few sessions' requests take all the room for questions, and others' keys are not found."""
+    async with proxied(tmp_path) as proxy, model_origin(tmp_path) as origin:
+        models = Models(proxy, origin, keys := KeptKeys({("user of bob", "anthropic"): ProviderKey("bob's")}))
+        slow, bob = await models.session("slow"), await models.session("bob")
+        await until(lambda: keys.found["user of slow", "google"])
+        before, keys.held = keys.found["user of slow", "anthropic"], asyncio.Event()
+        many = [asyncio.create_task(say(slow, asking(MESSAGES, CLAUDE))) for _ in range(20)]
+        assert status(await say(bob, asking(MESSAGES, CLAUDE))) == 200
+        keys.held.set()
+        assert {status(said) for said in await asyncio.gather(*many)} == {401}
+        assert keys.found["user of slow", "anthropic"] - before < len(many)
 
 
 async def test_a_refused_key_is_renewed_once(tmp_path: Path) -> None:
