@@ -87,7 +87,7 @@ export function CredentialsDialog() {
         </select>
       </label>
       <label class="labelled">
-        <span>Key <em>in place of the one there is</em></span>
+        <span>Key {found.value?.some((one) => one.provider === provider.value && !one.everybody) ? <em>in place of the one there is</em> : null}</span>
         <input class="field mono" type="password" autoComplete="off" maxLength={8192} value={key.value} data-testid="credential-key" onInput={(event) => (key.value = event.currentTarget.value)} />
       </label>
     </Dialog>
