@@ -1,5 +1,5 @@
-"""Clones for containers. A container has no way out, so a repository is cloned before it is made: outside, in a
-bubblewrap sandbox of the local provider's kind that sees nothing of the session but an empty workspace."""
+"""Clones for containers. A container has no network of its own, so a repository is cloned before it is made: outside,
+in a bubblewrap sandbox of the local provider's kind that sees nothing of the session but an empty workspace."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -45,9 +45,10 @@ async def test_a_database_of_the_version_before_lists_what_it_holds(postgres_url
     spec = b'{"title":"old","start":{"x":"%s"}}' % (b"s" * (1 << 20))
     async with PostgresStore(postgres_url) as store:
         await store.create(Session("s", "ann", 1.0, spec))
-    execute(
-        postgres_url, "DROP FUNCTION brief_of; DROP TABLE installation; DELETE FROM schema_version WHERE number >= 4"
+    later = (
+        "DROP FUNCTION brief_of; DROP TABLE installation, credentials, user_configs; DROP SEQUENCE credential_changes"
     )
+    execute(postgres_url, f"{later}; DELETE FROM schema_version WHERE number >= 4")
     async with PostgresStore(postgres_url) as store:
         (listed,) = await store.sessions("ann")
         kept = await store.find("s")

@@ -1,10 +1,7 @@
 // The page's shared state: the user, the sessions, and the open ones.
-// 
+//
 // One watch keeps `sandboxes` true. An open session has its own socket, held by its handle. A handle that is left while
 // something still waits to be sent stays in the background until that is gone.
-//
-// One watch keeps `sandboxes` true. A session that is open has its own socket, held by its handle; a handle that is left while
-// something still waits to be sent stays behind until that is gone.
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type AgentNow, connect, indexedDBOutbox, type Item, type Mode, type Outbox, type OutboxItem, type Session, type State } from "@holdfast/client";
 import { watch, type Watch } from "@holdfast/client/watch";

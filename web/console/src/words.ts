@@ -31,7 +31,7 @@ export const nameOf = (sandbox: Sandbox): string => sandbox.title || sandbox.id;
 export const LEVEL: Record<string, string> = {
   trusted: "Plain programs of the gateway's user. They may do whatever that user may.",
   contained: "A box on the gateway's host: files, processes and system calls of its own.",
-  container: "A container: its files are those of an image, it has no privileges and no way out.",
+  container: "A container: its files are those of an image, it has no privileges and no network of its own.",
   isolated: "A container with a kernel of its own.",
 };
 
