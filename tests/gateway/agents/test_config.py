@@ -203,6 +203,11 @@ def test_each_agent_gets_it_where_it_looks() -> None:
     assert settings_for("codex", {"model": "m"}) == {"model": "m"}
 
 
+def test_codex_is_told_nothing_of_what_is_null_or_no_key_of_toml() -> None:
+    settings = {"model": None, "a b": 1, "tools": {"web": True, "x y": 2}}
+    assert arguments("codex", AgentConfig({"codex": settings})) == ("-c", "tools.web=true")
+
+
 @given(SETTINGS)
 def test_what_codex_is_told_is_toml_that_says_the_same(settings: dict[str, Any]) -> None:
     words = arguments("codex", AgentConfig({"codex": settings}))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.egress.providers import KeyHeader, ModelProviders
-from gateway.egress.repositories import GitRepository, git_config, git_request, host_of, repository_of
+from gateway.egress.repositories import GitRepository, basic, git_config, git_request, host_of, repository_of
 
 OURS = GitRepository("github.com", "o/r")
 
@@ -87,3 +87,8 @@ def test_git_is_led_to_the_proxy() -> None:
         "GIT_CONFIG_KEY_0": "url.http://127.0.0.1:3128/git/github.com/o/r.insteadOf",
         "GIT_CONFIG_VALUE_0": "https://github.com/o/r",
     }
+
+
+def test_a_key_is_shown_to_a_git_host_as_basic() -> None:
+    assert basic("x-access-token", "k") == "eC1hY2Nlc3MtdG9rZW46aw=="
+    assert basic("", "k") == basic("git", "k")

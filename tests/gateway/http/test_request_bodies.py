@@ -207,6 +207,14 @@ BAD_WISHES: list[tuple[str, dict[str, Any]]] = [
     ("envVars.A", {"envVars": {"A": 1}}),
     ("envVars.A", {"envVars": {"A": "\0"}}),
     ("envVars", {"envVars": {"A": "x" * ENV_BYTES}}),
+    ("config", {"config": 7}),
+    ("config.settings", {"config": {"settings": 7}}),
+    ("config.settings", {"config": {"settings": {"provider": {"anthropic": {"options": {"apiKey": "k"}}}}}}),
+    ("budget", {"budget": 7}),
+    ("budget.usd", {"budget": {"usd": -1}}),
+    ("budget.usd", {"budget": {"usd": True}}),
+    ("budget.usd", {"budget": {"usd": 10**7}}),
+    ("budget.tokens", {"budget": {"tokens": 1.5}}),
     ("events", {"events": "some"}),
     ("events", {"events": True}),
     ("agent", {"agent": 7}),
@@ -240,6 +248,21 @@ def test_a_bad_wish_is_refused_and_its_member_named(member: str, body: dict[str,
         read_wish(body)
     assert (refused.value.status, refused.value.code) == (400, "bad_member")
     assert str(refused.value).startswith(f"{member} must be ")
+
+
+def test_a_budget_is_kept_as_far_as_it_limits() -> None:
+    assert read_wish({"budget": {"usd": 0.5, "tokens": 1000}}).budget == {"usd": 0.5, "tokens": 1000}
+    assert read_wish({"budget": {"usd": 1, "tokens": None}}).budget == {"usd": 1}
+    assert read_wish({"budget": {"usd": None}}).budget is None
+    assert read_wish({"budget": {}}).budget is None
+    with pytest.raises(ApiError, match=r"budget\.eur"):
+        read_wish({"budget": {"eur": 1}})
+
+
+def test_a_configuration_is_kept() -> None:
+    kept = read_wish({"config": {"settings": {"model": "m"}, "agents_md": "be kind"}}).config
+    assert kept is not None
+    assert (kept["settings"], kept["agents_md"]) == ({"model": "m"}, "be kind")
 
 
 def test_what_is_not_given_is_none() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import fields, replace
 
 from gateway.agents.agents import Agents
 from gateway.agents.launch import AgentLaunch
+from gateway.egress.budget import SpendLimit
 from gateway.session.model.state import (
     SessionSpec,
     SessionState,
@@ -269,3 +270,9 @@ def test_what_a_newer_gateway_wrote_is_kept_and_written_back(
     assert kind.from_json(kept.to_json()) == kept
     changed = replace(kept, title="new") if isinstance(kept, SessionSpec) else replace(kept, reason="new")
     assert orjson.loads(changed.to_json()).items() >= later.items()
+
+
+def test_a_budget_is_a_limit_in_nano_dollars_and_tokens() -> None:
+    assert SessionSpec().spend_limit == SpendLimit()
+    assert SessionSpec(budget={"usd": 0.25}).spend_limit == SpendLimit(250_000_000)
+    assert SessionSpec(budget={"tokens": 1000}).spend_limit == SpendLimit(None, 1000)
