@@ -8,6 +8,7 @@ import pytest
 
 from tests.agents.agents import AGENTS, AgentUnderTest, Model
 from tests.agents.talk import begin, last_answer, order, talking
+from tests.support.fake_model.serving import INNER
 from tests.support.gateway import Gateway
 
 CONVERSATIONS = ".claude/,.codex/sessions/,.holdfast/pi.jsonl,.gemini/tmp/,.local/"
@@ -15,8 +16,9 @@ CONVERSATIONS = ".claude/,.codex/sessions/,.holdfast/pi.jsonl,.gemini/tmp/,.loca
 
 @pytest.fixture(scope="module")
 async def forgetful(agents_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    settings = {"AGENTS_DIR": agents_dir, "LOCAL_LEVEL": "contained", "SYNC_AGENT_SKIP": CONVERSATIONS}
-    async with Gateway(tmp_path_factory.mktemp("forgetful") / "data", **settings) as gateway:
+    settings = {"AGENTS_DIR": agents_dir, "LOCAL_LEVEL": "contained", "NETWORK_INNER": INNER}
+    data = tmp_path_factory.mktemp("forgetful") / "data"
+    async with Gateway(data, **settings, SYNC_AGENT_SKIP=CONVERSATIONS) as gateway:
         yield gateway
 
 
