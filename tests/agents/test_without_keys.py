@@ -11,6 +11,7 @@ from tests.agents.talk import last_answer, talking
 from tests.support.gateway import Gateway
 from tests.support.inside import inside
 from tests.support.launcher import Launcher
+from tests.support.waiting import until
 
 CANARY = "canary-good-key-of-the-owner"
 PROVIDERS = ("anthropic", "openai", "google")
@@ -95,6 +96,9 @@ async def test_a_turn_needs_neither_network_nor_key(gateway: Gateway, under_test
     assert "process" in looked, "memory was looked at"
     assert "FOUND" not in looked, looked
     async with gateway.http() as ada:
-        spent = (await ada.get(f"/api/sandboxes/{session}")).json()["models"]
-    assert spent["requests"] >= 1
+
+        async def counted() -> bool:  # totals come some seconds after the request
+            return bool((await ada.get(f"/api/sandboxes/{session}")).json()["models"]["requests"] >= 1)
+
+        await until(counted, "the turn's requests are counted")
     assert CANARY not in gateway.log
