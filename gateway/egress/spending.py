@@ -210,16 +210,22 @@ class Spending:
     # -- the gateway --------------------------------------------------------------------------------------------------
 
     def tell_all(self) -> None:
-        self._told = None
+        self._expect_no_answer()
         self._untold = set(self.ledger.sessions())
         self._untold_users = set(self.ledger.users(today()))
         self._tell_soon(0)
 
     def heard(self, number: int) -> None:
         if self._told is not None and self._told[0] == number:
-            self._told = None
+            self._expect_no_answer()
             if self._untold or self._untold_users:
                 self._tell_soon(TELL_SECONDS)
+
+    def _expect_no_answer(self) -> None:
+        self._told = None
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
 
     def _tell_soon(self, seconds: float) -> None:
         if self._told is None and self._telling is None:
@@ -249,12 +255,7 @@ class Spending:
         self._untold -= sessions
         self._untold_users -= users
         self._told = self._number, sessions, users
-        self._telling = asyncio.get_running_loop().call_later(HEAR_SECONDS, self._say_again)
-
-    def _say_again(self) -> None:
-        self._telling = None
-        if self._told is not None or self._untold or self._untold_users:
-            self._tell_now()
+        self._telling = asyncio.get_running_loop().call_later(HEAR_SECONDS, self._tell_now)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
