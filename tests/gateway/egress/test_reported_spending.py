@@ -42,7 +42,8 @@ async def test_a_total_is_sent_soon_after_the_last_was_confirmed() -> None:
     spent = await told.spend("second")
     await asyncio.sleep(HEAR_SECONDS)
     at, totals = told.notes[1]
-    assert (at - spent, list(totals.sessions)) == (pytest.approx(TELL_SECONDS), ["second"])
+    assert at - spent == pytest.approx(TELL_SECONDS)
+    assert list(totals.sessions) == ["second"]
 
 
 async def test_what_is_not_confirmed_is_sent_again() -> None:
@@ -65,4 +66,5 @@ async def test_a_new_gateway_gets_everything_at_once() -> None:
     told.spending.tell_all()
     await asyncio.sleep(TELL_SECONDS)
     at, totals = told.notes[1]
-    assert (at - asked, list(totals.sessions)) == (pytest.approx(0), ["first"])
+    assert at == asked
+    assert list(totals.sessions) == ["first"]
