@@ -5,24 +5,21 @@ another token if the first one was refused. One connection serves one request.
 """
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from gateway.egress.body import send_body
-from gateway.egress.dialer import Dialer
 from gateway.egress.head import Headers, NotServed, end_to_end, request
 from gateway.egress.model_requests import head_back
 from gateway.egress.model_settings import ProviderKey, RouteSettings, read_route
-from gateway.egress.providers import ModelProvider
+from gateway.egress.origins import SILENT_SECONDS, OriginDialer, read_more
 from gateway.egress.repositories import GitRepository, basic, git_request
 from gateway.egress.routes import Exchange
 from gateway.egress.stream import ByteStream, StreamLost
 from sandbox.client.http1 import HttpResponse
 
-SILENT_SECONDS = 600.0
 _NOT_ON = (b"host", b"authorization", b"cookie", b"content-length", b"transfer-encoding", b"expect", b"accept-encoding")
 _NOT_BACK = b"www-authenticate"  # git would ask a person for a password
 _REFUSED = (401, 403, 404)  # hosts answer "not found" for hidden repositories
@@ -33,10 +30,9 @@ Renew = Callable[[str, RouteSettings], Awaitable[ProviderKey]]
 class GitRoute:
     """Implements gateway.egress.routes.Route. `renew` asks the gateway for a token."""
 
-    def __init__(self, dialer: Dialer, renew: Renew) -> None:
+    def __init__(self, dialer: OriginDialer, renew: Renew) -> None:
         self._dialer = dialer
         self._renew = renew
-        self._contexts: dict[str, ssl.SSLContext] = {}
 
     async def serve(self, exchange: Exchange) -> None:
         try:
@@ -52,7 +48,7 @@ class GitRoute:
         if not settings.key:
             settings = settings.with_key(await self._renew(session, settings))
         for again in (False, True):
-            far = await self._dial(session, settings.provider)
+            far = await self._dialer.dial(session, settings.provider)
             try:
                 answer, pieces = await self._ask(exchange, settings, asked.target, far)
                 has_no_body = exchange.head.length == 0
@@ -71,15 +67,6 @@ class GitRoute:
     def forget(self, session: str) -> None:
         """Does nothing: this route keeps no state of a session."""
 
-    async def _dial(self, session: str, provider: ModelProvider) -> ByteStream:
-        tls = None
-        if provider.is_tls:
-            tls = self._contexts.get(provider.ca_file)
-            if tls is None:
-                tls = await asyncio.to_thread(ssl.create_default_context, cafile=provider.ca_file or None)
-                self._contexts[provider.ca_file] = tls
-        return await self._dialer.dial(session, provider.host, provider.port, tls=tls, trusted=provider.of_operator)
-
     async def _ask(
         self, exchange: Exchange, settings: RouteSettings, target: str, far: ByteStream
     ) -> tuple[HttpResponse, deque[bytes]]:
@@ -97,7 +84,7 @@ class GitRoute:
         answer, pieces = HttpResponse(), deque[bytes]()
         try:
             while not answer.has_head:
-                await _more(far, answer, pieces)
+                await read_more(far, answer, pieces)
         finally:
             if answer.has_head and answer.status < 300 and not sending.done():
                 await asyncio.wait({sending}, timeout=SILENT_SECONDS)
@@ -125,7 +112,7 @@ class GitRoute:
             if answer.is_over:
                 return await near.write(b"0\r\n\r\n")
             try:
-                await _more(far, answer, pieces)
+                await read_more(far, answer, pieces)
             except (OSError, TimeoutError) as error:
                 raise StreamLost("the answer broke off") from error
 
@@ -139,12 +126,3 @@ def _headers(settings: RouteSettings, came: Headers, length: int | None) -> Head
     elif length:
         headers.append((b"Content-Length", b"%d" % length))
     return [*headers, (b"Connection", b"close")]
-
-
-async def _more(far: ByteStream, answer: HttpResponse, pieces: deque[bytes]) -> None:
-    async with asyncio.timeout(SILENT_SECONDS):
-        data = await far.read()
-    if data:
-        pieces.extend(answer.feed(data))
-    else:
-        answer.end()

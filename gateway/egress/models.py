@@ -19,7 +19,6 @@ import msgspec
 import structlog
 
 from gateway.egress.body import chunk_size, drop_trailers
-from gateway.egress.dialer import Dialer
 from gateway.egress.head import NotServed, end_to_end
 from gateway.egress.meter import BYTES_A_TOKEN, Meter, MeterReading, Tokens
 from gateway.egress.model_requests import (
@@ -43,7 +42,7 @@ from gateway.egress.model_settings import (
     read_route,
     read_spending,
 )
-from gateway.egress.origins import OriginAnswer, OriginPool
+from gateway.egress.origins import OriginAnswer, OriginDialer, OriginPool
 from gateway.egress.providers import ModelProvider, Passage, key_headers, passage
 from gateway.egress.repositories import ROUTE as GIT
 from gateway.egress.routes import Exchange
@@ -73,7 +72,7 @@ class ModelRoute:
     """Implements gateway.egress.routes.Route, for all providers. `tell` sends a note to the gateway, and returns
     whether it was sent."""
 
-    def __init__(self, dialer: Dialer, tell: Callable[[NoteToGateway], bool]) -> None:
+    def __init__(self, dialer: OriginDialer, tell: Callable[[NoteToGateway], bool]) -> None:
         self._tell = tell
         self._origins = OriginPool(dialer)
         self.spending = Spending(tell)

@@ -38,7 +38,7 @@ class OriginAnswer:
         while not self._pieces:
             if self.head.is_over:
                 return b""
-            await _more(self.stream, self.head, self._pieces)
+            await read_more(self.stream, self.head, self._pieces)
         found = b"".join(self._pieces)
         self._pieces.clear()
         return found
@@ -57,11 +57,28 @@ class _IdleOrigin:
     timer: asyncio.TimerHandle | None = None
 
 
-class OriginPool:
+class OriginDialer:
+    """Connects to providers. What is trusted is read once for each file of certificates."""
+
     def __init__(self, dialer: Dialer) -> None:
         self._dialer = dialer
-        self._idle: OrderedDict[_IdleOrigin, _Place] = OrderedDict()
         self._contexts: dict[str, ssl.SSLContext] = {}
+
+    async def dial(self, session: str, provider: ModelProvider) -> ByteStream:
+        """Raises NotServed, OSError."""
+        tls = None
+        if provider.is_tls:
+            tls = self._contexts.get(provider.ca_file)
+            if tls is None:
+                tls = await asyncio.to_thread(ssl.create_default_context, cafile=provider.ca_file or None)
+                self._contexts[provider.ca_file] = tls
+        return await self._dialer.dial(session, provider.host, provider.port, tls=tls, trusted=provider.of_operator)
+
+
+class OriginPool:
+    def __init__(self, dialer: OriginDialer) -> None:
+        self._dialer = dialer
+        self._idle: OrderedDict[_IdleOrigin, _Place] = OrderedDict()
 
     async def ask(
         self, session: str, provider: ModelProvider, method: str, target: str, headers: Headers, body: bytes
@@ -73,7 +90,7 @@ class OriginPool:
             answer = await self._exchange(used, words, body, again=True)
             if answer is not None:
                 return answer
-        stream = await self._dial(session, provider)
+        stream = await self._dialer.dial(session, provider)
         answer = await self._exchange(stream, words, body, again=False)
         assert answer is not None
         return answer
@@ -107,7 +124,7 @@ class OriginPool:
                 if again:
                     raise
             while not head.has_head:
-                await _more(stream, head, pieces)
+                await read_more(stream, head, pieces)
         except (StreamLost, HttpFailed):
             stream.abort()
             if again and head.status == 0:
@@ -117,15 +134,6 @@ class OriginPool:
             stream.abort()
             raise
         return OriginAnswer(stream, head, list(pieces))
-
-    async def _dial(self, session: str, provider: ModelProvider) -> ByteStream:
-        tls = None
-        if provider.is_tls:
-            tls = self._contexts.get(provider.ca_file)
-            if tls is None:
-                tls = await asyncio.to_thread(ssl.create_default_context, cafile=provider.ca_file or None)
-                self._contexts[provider.ca_file] = tls
-        return await self._dialer.dial(session, provider.host, provider.port, tls=tls, trusted=provider.of_operator)
 
     def _take(self, place: _Place) -> ByteStream | None:
         """The connection that was used last."""
@@ -150,7 +158,8 @@ def _place(provider: ModelProvider) -> _Place:
     return f"{provider.is_tls} {provider.authority}", provider.ca_file
 
 
-async def _more(stream: ByteStream, head: HttpResponse, pieces: deque[bytes]) -> None:
+async def read_more(stream: ByteStream, head: HttpResponse, pieces: deque[bytes]) -> None:
+    """Feed what comes next to `head`, and append the body's part of it to `pieces`. Raises HttpFailed, TimeoutError."""
     async with asyncio.timeout(SILENT_SECONDS):
         data = await stream.read()
     if data:

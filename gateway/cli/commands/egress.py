@@ -15,6 +15,7 @@ from gateway.egress.control import Control
 from gateway.egress.git_route import GitRoute
 from gateway.egress.model_settings import MODELS
 from gateway.egress.models import ModelRoute
+from gateway.egress.origins import OriginDialer
 from gateway.egress.process import DESCRIPTOR, release
 from gateway.egress.repositories import ROUTE as GIT
 from gateway.egress.routes import Routes
@@ -38,10 +39,11 @@ def egress() -> int:
 async def _serve(door: socket.socket) -> None:
     routes = Routes()
     control = Control(door, routes, release())
-    models = ModelRoute(control.proxy.dialer, lambda note: control.note(MODELS, note))
+    dialer = OriginDialer(control.proxy.dialer)
+    models = ModelRoute(dialer, lambda note: control.note(MODELS, note))
     routes.add(MODELS, models)
     routes.others = models
-    routes.add(GIT, GitRoute(control.proxy.dialer, models.git_token))
+    routes.add(GIT, GitRoute(dialer, models.git_token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control.end)
